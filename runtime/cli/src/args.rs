@@ -8,8 +8,13 @@
 )]
 
 mod amount;
+mod array;
 mod clients;
+mod dashboard;
+mod global;
 mod groups;
+mod hints;
+mod jobs;
 mod mcp;
 mod policy;
 mod python;
@@ -23,29 +28,36 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use wasmrun_engine::CompileTask;
 use wasmrun_model::cluster::{NodeName, Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, ResourceName};
-use wasmrun_model::wire::Address;
 
 use crate::fail::Failure;
 
+pub use self::array::ArrayOptions;
 pub use self::clients::ClientCommand;
+pub use self::dashboard::{Dashboard, PageOptions};
+pub use self::global::{Global, Output};
 pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
+pub use self::hints::{are_addresses, hint};
+pub use self::jobs::{JobCommand, JobId, JobWait, LogOptions, Logs, Timeline};
 pub use self::mcp::Mcp;
 pub use self::policy::PolicyOptions;
-pub use self::python::{RunPython, Stubs};
+pub use self::python::{Language, RunPython, Stubs};
 pub use self::scheduling::SchedulingCommand;
 pub use self::tenants::{TenantCommand, TenantSet};
 pub use self::things::{
-    ActorCommand, ActorCreate, ClusterOptions, Doctor, FilterArg, Id, ListThings, Login,
-    NodeCommand, NodeStart, ObjectCommand, Put, ResourceCommand, Things, TokenCommand,
+    ActorCommand, ActorCreate, COLLECTOR, ClusterOptions, Doctor, FilterArg, Id, ListOptions,
+    ListThings, Login, NodeCommand, NodeStart, ObjectCommand, Put, ResourceCommand, Things,
+    TokenCommand, WatchOptions,
 };
-pub use self::words::{ArgFile, DirArg, EnvArg, Indices, LabelArg, NetArg, ResourceArg};
+pub use self::words::{
+    ArgFile, DirArg, EnvArg, Indices, JsonArg, LabelArg, MAX_ARRAY, NetArg, ResourceArg,
+};
 
 use self::words::{amount, duration, memory, size};
 
@@ -58,7 +70,9 @@ use self::words::{amount, duration, memory, size};
     name = "wasmrun",
     version,
     max_term_width = 100,
-    propagate_version = true
+    propagate_version = true,
+    disable_help_flag = true,
+    disable_version_flag = true
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -67,51 +81,13 @@ pub struct Cli {
     pub global: Global,
 }
 
-#[derive(Debug, Clone, Args)]
-pub struct Global {
-    /// How to print results.
-    #[arg(
-        long,
-        short,
-        global = true,
-        value_name = "FORMAT",
-        default_value = "table"
-    )]
-    pub output: Output,
-    /// The node to talk to: unix:PATH, or HOST:PORT from elsewhere, once `wasmrun login` was run
-    /// [default: the one that runs on this machine, if one does].
-    #[arg(long, global = true, env = "WASMRUN_ADDRESS", value_name = "ADDRESS")]
-    pub address: Option<Address>,
-    /// Where `login` keeps our certificate for nodes of other machines
-    /// [default: wasmrun/client in the user's folder for settings].
-    #[arg(long, global = true, env = "WASMRUN_IDENTITY", value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub identity: Option<PathBuf>,
-    /// Say more about what happens.
-    #[arg(long, short, global = true, conflicts_with = "quiet")]
-    pub verbose: bool,
-    /// Print no progress and no notes, only results and errors.
-    #[arg(long, short, global = true)]
-    pub quiet: bool,
-}
-
-/// The form of results.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people: text and tables.
-    Table,
-    /// For programs: JSON with a version.
-    Json,
-    /// Nothing but errors; the exit code tells.
-    Quiet,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a module: stream its output, print its result.
     Submit(Box<Submit>),
     /// Run Python in a sandbox: a script, or code that is given with -c.
     Run(Box<RunPython>),
-    /// Write what type checkers of Python need to know of a module's functions and types.
+    /// Write a module's functions and types for type checkers of Python, or as Rust code for drivers.
     Stubs(Stubs),
     /// Offer functions of modules, and Python, as tools to agents: a server of the Model Context Protocol.
     Mcp(Box<Mcp>),
@@ -130,6 +106,10 @@ pub enum Command {
         #[command(subcommand)]
         command: NodeCommand,
     },
+    /// Make a link to the page of the running node, and open it.
+    ///
+    /// The link lets one browser in, once, within ten minutes.
+    Dashboard(Dashboard),
     /// Get a certificate with a token, to use a cluster from another machine with --address.
     Login(Login),
     /// Show the running node: resources, tasks, objects.
@@ -137,7 +117,12 @@ pub enum Command {
         /// Show what the schedulers of all nodes have instead: queues by state and by what is asked for, tenants, load.
         #[arg(long)]
         scheduler: bool,
+        /// Show it anew every second, until Ctrl-C.
+        #[arg(long, short)]
+        watch: bool,
     },
+    /// Watch the cluster live: jobs, tasks, nodes, tenants, actors and objects.
+    Top,
     /// List what a running node has.
     List(ListThings),
     /// Show all about one task, job or actor.
@@ -147,7 +132,14 @@ pub enum Command {
     /// Cancel a task and all that it has started, or all tasks of a job, or end an actor.
     Cancel(Id),
     /// Print what is kept of the output of a detached task, of those of a job, or of an actor.
-    Logs(Id),
+    Logs(Logs),
+    /// List jobs, wait for them, get their results and logs: what one session or one detached submission has started.
+    Job {
+        #[command(subcommand)]
+        command: JobCommand,
+    },
+    /// Write what ran where and when as a trace, for Perfetto or chrome://tracing.
+    Timeline(Timeline),
     /// Store a file as an object; print its id.
     Put(Put),
     /// Get, list and delete objects that are kept.
@@ -203,25 +195,33 @@ pub struct NodeOptions {
     /// GPUs that the node offers [default: those the driver lists].
     #[arg(long, value_name = "AMOUNT", value_parser = amount)]
     pub node_gpus: Option<Amount>,
-    /// Memory that the node offers to tasks [default: most of this machine's].
+    /// Memory that it offers to tasks [default: most that there is].
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub node_memory: Option<Amount>,
     /// Memory for objects [default: 30 % of this machine's].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub object_memory: Option<u64>,
-    /// Keep objects in files in this folder, on disk or huge pages [default: in memory].
+    /// Keep objects in files in this folder [default: in memory].
+    ///
+    /// It may be on a disk or on huge pages.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub object_dir: Option<PathBuf>,
-    /// How long a value waits for room for it before whoever makes it fails [default: 30s].
+    /// How long a value waits for room [default: 30s].
+    ///
+    /// After that whoever makes it fails.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub put_wait: Option<Duration>,
-    /// Where objects go when that is full [default: they stay, and who makes more waits].
+    /// Where objects go when memory for them is full.
+    ///
+    /// Without it they stay, and who makes more waits.
     #[arg(long, value_name = "DIR")]
     pub spill_dir: Option<PathBuf>,
     /// How much may go there.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64GiB", requires = "spill_dir")]
     pub spill_size: u64,
-    /// Another resource that the node offers: NAME=COUNT (with ids) or NAME=sum:AMOUNT.
+    /// Another resource: NAME=COUNT (with ids) or NAME=sum:AMOUNT.
+    ///
+    /// Repeatable.
     #[arg(long, value_name = "NAME=AMOUNT")]
     pub node_resource: Vec<String>,
     /// What the node is called [default: the host's name].
@@ -230,11 +230,14 @@ pub struct NodeOptions {
     /// A label of the node, for --label-selector.
     #[arg(long, value_name = "KEY=VALUE")]
     pub node_label: Vec<LabelArg>,
-    /// Where compiled code is kept; `none` keeps none [env: WASMRUN_CACHE_DIR]
-    /// [default: the user's cache folder].
+    /// The folder of compiled code, or `none` [default: the user's].
+    ///
+    /// It may be in WASMRUN_CACHE_DIR instead. Without any it is wasmrun in the user's folder for caches.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub cache_dir: Option<PathBuf>,
-    /// How much compiled code to keep; the least recently used goes first.
+    /// How much to keep.
+    ///
+    /// The least recently used goes first.
     #[arg(long, env = "WASMRUN_CACHE_SIZE", value_name = "SIZE", default_value = "4GiB", value_parser = size)]
     pub cache_size: u64,
     /// How much stack a guest's calls may use.
@@ -243,7 +246,7 @@ pub struct NodeOptions {
     /// The largest module to accept.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
     pub max_module: u64,
-    /// How much processor time compiling a module may take.
+    /// How much CPU time compiling a module may take.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     pub max_compile_time: Duration,
     /// How much memory compiling a module may take.
@@ -258,40 +261,55 @@ pub struct NodeOptions {
 
 #[derive(Debug, Clone, Args)]
 pub struct Submit {
-    /// The module: a component, or a core WASI program; or a Python script, with the Python package.
+    /// The module: a component or a core WASI program; or a Python script.
+    ///
+    /// A script needs the Python package.
     #[arg(value_hint = ValueHint::FilePath)]
     pub module: PathBuf,
-    /// Call a function: 'name(1, "a", {x: 2})', in WAVE [default: run the program].
-    #[arg(long, short, value_name = "CALL")]
+    /// Call a function: 'name(1, "a", {x: 2})' [default: run the program].
+    ///
+    /// Arguments are written in WAVE.
+    #[arg(long, short, value_name = "CALL", help_heading = "What to run")]
     pub invoke: Option<String>,
-    /// Take argument number N (from 1) from a file: its bytes for list<u8>, its text for string.
-    #[arg(long, value_name = "N=PATH")]
+    /// The function's arguments as JSON: an array, or an object by their names.
+    ///
+    /// --invoke is the function's name alone then. @FILE has them in a file.
+    #[arg(long, value_name = "JSON", requires = "invoke", help_heading = "What to run", conflicts_with_all = ["from_lines", "from_json", "each"])]
+    pub json_args: Option<JsonArg>,
+    /// Take argument number N of the call, from 1, from a file.
+    ///
+    /// Its bytes for a list of numbers, its text for a string. Leave that argument out of the call. Repeatable.
+    #[arg(long, value_name = "N=PATH", help_heading = "What to run")]
     pub arg_file: Vec<ArgFile>,
     /// Arguments of the program.
     #[arg(last = true, value_name = "ARGS")]
     pub args: Vec<String>,
 
-    #[command(flatten)]
-    pub task: TaskOptions,
-
-    /// Run one task per index: '0-31', '1-9:2', '3,5,8-10'. The index is $i in --invoke, in the
-    /// program's arguments and in --result-file, and WASMRUN_ARRAY_INDEX in the environment.
-    #[arg(long, value_name = "INDICES", help_heading = "What to run")]
-    pub array: Option<Indices>,
-    /// A name for people, shown in progress and errors [default: the function's or module's].
-    #[arg(long, help_heading = "What to run")]
-    pub name: Option<String>,
-    /// Leave it to the running node, which keeps its result and the end of its output; print its id.
-    #[arg(long, help_heading = "What to run", conflicts_with = "result_file")]
-    pub detach: bool,
-    /// Write the result to a file instead of standard output: bytes for list<u8>, text for
-    /// string, else WAVE; for a program its standard output.
-    #[arg(long, short = 'O', value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = "What to run")]
-    pub result_file: Option<String>,
-    /// Give the program this file as standard input [default: ours, where it runs once].
+    /// Give the program this file as standard input [default: ours].
+    ///
+    /// A program that runs once has ours; tasks of an array and functions read nothing.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "What to run")]
     pub stdin: Option<PathBuf>,
+    /// Write the result to a file instead of standard output.
+    ///
+    /// The bytes of a list of numbers, the text of a string, else WAVE; for a program its standard output.
+    #[arg(long, short = 'O', value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = "What to run")]
+    pub result_file: Option<String>,
+    /// Leave it to the running node; print its id.
+    ///
+    /// The node keeps its result and the end of its output.
+    #[arg(long, help_heading = "What to run", conflicts_with = "result_file")]
+    pub detach: bool,
+    /// A name for people [default: the function's or module's].
+    ///
+    /// It is shown in progress and errors.
+    #[arg(long, help_heading = "What to run")]
+    pub name: Option<String>,
+    #[command(flatten)]
+    pub array: ArrayOptions,
 
+    #[command(flatten)]
+    pub task: TaskOptions,
     #[command(flatten)]
     pub node: NodeOptions,
 }
@@ -302,9 +320,9 @@ pub struct TaskOptions {
     #[command(flatten)]
     pub request: Request,
     #[command(flatten)]
-    pub grants: GrantOptions,
-    #[command(flatten)]
     pub limits: LimitOptions,
+    #[command(flatten)]
+    pub grants: GrantOptions,
     #[command(flatten)]
     pub scheduling: SchedulingOptions,
 }
@@ -322,7 +340,7 @@ pub struct Request {
     /// Memory, such as 64MiB: the sandbox's limit [default: 256MiB].
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub memory: Option<Amount>,
-    /// Any other resource.
+    /// Any other resource. Repeatable.
     #[arg(long, value_name = "NAME=AMOUNT")]
     pub resource: Vec<ResourceArg>,
 }
@@ -369,13 +387,20 @@ fn asked_once<const N: usize>(
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Grants")]
 pub struct GrantOptions {
-    /// Give the guest a directory: HOST::GUEST, or HOST alone, with :ro at the end to read only.
+    /// Give the guest a directory: HOST::GUEST[:ro], or HOST alone.
+    ///
+    /// HOST alone keeps its name in the guest; :ro at the end is to read only. Repeatable.
     #[arg(long, value_name = "HOST::GUEST")]
     pub dir: Vec<DirArg>,
-    /// Let the guest use the network: all of it, or only --net=ADDRESS:PORT,… (port 0: any).
+    /// Let the guest use the network, or only --net=ADDRESS:PORT,….
+    ///
+    /// Without addresses it may connect, listen and look names up. With some, behind the `=`, it may only connect and
+    /// send to these; port 0 stands for any.
     #[arg(long, value_name = "ADDRESSES", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     pub net: Option<NetArg>,
     /// Set an environment variable in the guest: K=V, or K to pass ours on.
+    ///
+    /// Repeatable.
     #[arg(long, value_name = "K=V")]
     pub env: Vec<EnvArg>,
 }
@@ -408,7 +433,7 @@ pub struct LimitOptions {
     /// Stop the task after this time, such as 30s or 1h30m.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub time_limit: Option<Duration>,
-    /// The most a task may write to standard output and standard error together.
+    /// The most it may write to standard output and error.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = size)]
     pub max_output: u64,
     /// The largest arguments of a call, together.
@@ -423,25 +448,36 @@ pub struct LimitOptions {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Scheduling")]
 pub struct SchedulingOptions {
-    /// The tenant (team, queue) whose share pays for it.
+    /// The tenant whose share pays for it.
+    ///
+    /// That is a team, a queue, or whoever has a part of the cluster.
     #[arg(long, value_name = "NAME", default_value_t)]
     pub tenant: TenantName,
-    /// Higher goes first among the tasks of the tenant; may be negative.
+    /// Higher goes first among the tasks of the tenant.
+    ///
+    /// It may be negative.
     #[arg(long, value_name = "N", default_value_t, allow_negative_numbers = true)]
     pub priority: i32,
-    /// How often to try again after a trap, an exit code or a limit [default: the module's, or 0].
-    /// A program that may be tried again gets its standard input as a whole, not as it comes.
+    /// How often to try again [default: the module's, or 0].
+    ///
+    /// After a trap, an exit code or a limit. A program that may be tried again gets its standard input as a whole, not as
+    /// it comes.
     #[arg(long, value_name = "N")]
     pub retries: Option<u32>,
-    /// Try again after an error that the function returns, too, and do not take that for its answer [default: the
-    /// module's, or false].
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    /// Try again after an error that the function returns, too.
+    ///
+    /// It is then not taken for the function's answer [default: the module's, or false].
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
+          hide_possible_values = true)]
     pub retry_on_error: Option<bool>,
-    /// Run only where the labels match: 'zone=a,disk in (ssd,nvme)'; fallbacks after ';'.
+    /// Run only where labels match: 'zone=a,disk in (ssd,nvme)'.
+    ///
+    /// Fallbacks stand behind ';'.
     #[arg(long, value_name = "SELECTOR")]
     pub label_selector: Option<Selectors>,
-    /// How the node is chosen: default, random, spread, node:NAME, node:NAME:soft,
-    /// or in a placement group: group:ID or group:ID:BUNDLE.
+    /// How the node is chosen: spread, node:NAME, ….
+    ///
+    /// default, random, spread, node:NAME, node:NAME:soft; or in a placement group, group:ID or group:ID:BUNDLE.
     #[arg(long, value_name = "STRATEGY", default_value_t)]
     pub strategy: Strategy,
 }
@@ -463,11 +499,11 @@ pub struct Annotate {
     /// The module.
     #[arg(value_hint = ValueHint::FilePath)]
     pub module: PathBuf,
-    /// Which function the settings are for: a function's name, `run` for the program, `*` for all.
+    /// Which function the settings are for.
+    ///
+    /// A function's name, `run` for the program, `*` for all.
     #[arg(long, short, value_name = "NAME", default_value = "*")]
     pub function: String,
-    #[command(flatten)]
-    pub request: Request,
     /// Stop the task after this time.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub time_limit: Option<Duration>,
@@ -485,6 +521,8 @@ pub struct Annotate {
     /// Where to write the module; may be the same file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: PathBuf,
+    #[command(flatten)]
+    pub request: Request,
     #[command(flatten)]
     pub node: NodeOptions,
 }
@@ -509,12 +547,14 @@ pub struct Bench {
     /// Do a few things of each case, and those on little memory: for tests. The figures mean nothing.
     #[arg(long, hide = true)]
     pub short: bool,
-    /// The guest to measure with: a component that exports `noop` and `busy-iterations`
-    /// [default: a small one that is built in].
+    /// The guest to measure with [default: one that is built in].
+    ///
+    /// A component that exports `noop` and `busy-iterations`.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub module: Option<PathBuf>,
-    /// The guest that starts tasks and actors of its own, for the cases that need one; `cargo xtask
-    /// bench` gives it.
+    /// The guest for cases of tasks that start others.
+    ///
+    /// `cargo xtask bench` gives it.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub flow_module: Option<PathBuf>,
     #[command(flatten)]

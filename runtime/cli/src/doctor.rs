@@ -15,7 +15,7 @@ use wasmrun_node::{Machine, Node};
 use self::ports::{Own, Port, Protocol};
 use crate::args::{Doctor, Global, Output};
 use crate::fail::{CommandResult, Exit, Failure};
-use crate::printer::{Printer, table};
+use crate::printer::{Column, Printer, table};
 use crate::{local, remote};
 
 /// How a check came out.
@@ -90,7 +90,10 @@ pub fn doctor(options: &Doctor, global: &Global, printer: &Printer) -> CommandRe
                 check.found.clone(),
             ]
         });
-        printer.result(table(&["check", "", "found"], &rows.collect::<Vec<_>>()))?;
+        printer.result(table(
+            &["check", "", "found"].map(Column::text),
+            &rows.collect::<Vec<_>>(),
+        ))?;
     }
     match checks
         .iter()
@@ -269,7 +272,10 @@ fn cache(status: &CacheStatus) -> Check {
 /// Runs a real task.
 fn sandbox(node: &Node) -> Check {
     match crate::bench::run_once(node) {
-        Ok(took) => Check::new("sandbox", true, format!("a task ran in {took:.1?}")),
+        Ok(took) => {
+            let took = units::duration(took);
+            Check::new("sandbox", true, format!("a task ran in {took}"))
+        }
         Err(error) => Check {
             name: "sandbox",
             verdict: Verdict::Bad,

@@ -70,6 +70,14 @@ impl Failure {
         Self { exit, error: None }
     }
 
+    /// The same, with what was being done.
+    pub fn context(self, what: impl fmt::Display + Send + Sync + 'static) -> Self {
+        Self {
+            error: self.error.map(|error| error.context(what)),
+            ..self
+        }
+    }
+
     /// Wrong usage.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self::new(Exit::Usage, anyhow::anyhow!("{message}"))

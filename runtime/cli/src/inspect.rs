@@ -13,6 +13,15 @@ use crate::fail::CommandResult;
 use crate::local;
 use crate::printer::Printer;
 
+/// The cases of the SDK's error (`wit/objects.wit`). Most functions of a module may have it, so it is spelled out once.
+const ERROR_CASES: [&str; 4] = [
+    "failed(record { kind: enum { guest, trap, exit, limit, arguments, cancelled, dependency, actor-died, system }, \
+     message: string, origin: string, payload: option<list<u8>> })",
+    "timed-out",
+    "deadlock(string)",
+    "refused(string)",
+];
+
 pub fn inspect(inspect: &Inspect, printer: &Printer) -> CommandResult {
     let bytes = local::read_module(&inspect.module, &inspect.node)?;
     if inspect.wit {
@@ -107,8 +116,24 @@ fn errors(ty: &FunctionType) -> Vec<Failing<'_>> {
     }
 }
 
+/// The SDK's error as it stands in types.
+fn error_type() -> String {
+    format!("variant {{ {} }}", ERROR_CASES.join(", "))
+}
+
+/// A function's type, with a name for the SDK's error.
+fn shown(ty: &FunctionType) -> String {
+    ty.to_string().replace(&error_type(), "error")
+}
+
 /// The lines that say how a function can fail, each with what stands before it.
 fn failures(ty: &FunctionType, indent: &str) -> String {
+    if let Some(ValueType::Result(result)) = ty.result()
+        && let Some(err) = &result.err
+        && err.to_string() == error_type()
+    {
+        return format!("\n{indent}fails with error");
+    }
     let errors = errors(ty);
     let shown = errors.iter().map(|failing| match failing {
         (Some(name), Some(ty)) => format!("{name}({ty})"),
@@ -133,7 +158,8 @@ fn class_text(module: &Module, class: &Class) -> String {
     let parameters = constructor.strip_prefix("func").unwrap_or(&constructor);
     text.push_str(&format!("\n    constructor{parameters}"));
     for Method { name, ty, .. } in &class.methods {
-        text.push_str(&format!("\n    {name}: {ty}{}", failures(ty, "      ")));
+        let (shown, failures) = (shown(ty), failures(ty, "      "));
+        text.push_str(&format!("\n    {name}: {shown}{failures}"));
     }
     if class.can_checkpoint() {
         text.push_str(
@@ -145,6 +171,14 @@ fn class_text(module: &Module, class: &Class) -> String {
         _ => {}
     }
     text
+}
+
+/// Whether the SDK's error is part of a type.
+fn has_error(module: &Module) -> bool {
+    let methods = module.classes().iter().flat_map(|class| &class.methods);
+    let functions = module.functions().iter().map(|function| &function.ty);
+    let mut types = functions.chain(methods.map(|method| &method.ty));
+    types.any(|ty| ty.to_string().contains(&error_type()))
 }
 
 fn to_text(module: &Module, size: usize) -> String {
@@ -166,7 +200,7 @@ fn to_text(module: &Module, size: usize) -> String {
         let name = f.full_name();
         format!(
             "{name}: {}{}{}",
-            f.ty,
+            shown(&f.ty),
             failures(&f.ty, "      "),
             needs(&name)
         )
@@ -183,6 +217,10 @@ fn to_text(module: &Module, size: usize) -> String {
         "actors",
         classes.map(|class| class_text(module, class)).collect(),
     );
+    if has_error(module) {
+        let cases = ERROR_CASES.join("\n    ");
+        section("types", vec![format!("error: one of\n    {cases}")]);
+    }
     let skipped = module.skipped().iter();
     section(
         "not tasks",

@@ -4,6 +4,7 @@ mod annotate;
 mod args;
 mod bench;
 mod daemon;
+mod dashboard;
 mod doctor;
 mod fail;
 mod inspect;
@@ -17,13 +18,14 @@ mod printer;
 mod remote;
 mod simulate;
 mod stdio;
+mod stubs;
 mod submit;
 mod things;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, ValueHint};
 
-use crate::args::{Cli, Command, NodeCommand};
+use crate::args::{Cli, Command, NodeCommand, hint};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
 
@@ -64,8 +66,23 @@ fn parse() -> Result<Cli, clap::Error> {
             Some(why) => clap::Error::raw(ErrorKind::ValueValidation, why),
             None => told.format(&mut command),
         },
+        (ErrorKind::UnknownArgument, _) => with_hint(told).format(&mut command),
         _ => told.format(&mut command),
     })
+}
+
+/// An error of a word that is not expected where it stands, with what may have been meant.
+fn with_hint(mut told: clap::Error) -> clap::Error {
+    let all: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    if let Some(ContextValue::String(unexpected)) = told.get(ContextKind::InvalidArg)
+        && let Some(hint) = hint(unexpected, &all)
+    {
+        let hints = ContextValue::StyledStrs(vec![hint.into()]);
+        told.insert(ContextKind::Suggested, hints);
+    }
+    told
 }
 
 /// What is wrong with a value, if it is not on the command line but in a variable.
@@ -162,17 +179,22 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
     match &cli.command {
         Command::Submit(submit) => submit::submit(submit, &cli.global, printer),
         Command::Run(run) => submit::run_python(run, &cli.global, printer),
-        Command::Stubs(stubs) => submit::stubs(stubs),
+        Command::Stubs(stubs) => stubs::stubs(stubs, printer),
         Command::Mcp(options) => mcp::mcp(options, &cli.global, printer),
         Command::Node { command } => daemon::node(command, &cli.global, printer),
+        Command::Dashboard(options) => dashboard::dashboard(options, &cli.global, printer),
         Command::Login(login) => login::login(login, &cli.global, printer),
-        Command::Status { scheduler: true } => things::scheduler(&cli.global, printer),
-        Command::Status { scheduler: false } => things::status(&cli.global, printer),
+        Command::Status { scheduler, watch } => {
+            things::status(*scheduler, *watch, &cli.global, printer)
+        }
+        Command::Top => things::top::top(&cli.global),
         Command::List(list) => things::list(list, &cli.global, printer),
         Command::Get(id) => things::get(id, &cli.global, printer),
         Command::Explain(id) => things::explain(id, &cli.global, printer),
         Command::Cancel(id) => things::cancel(id, &cli.global, printer),
-        Command::Logs(id) => things::logs(id, &cli.global, printer),
+        Command::Logs(logs) => things::logs(logs, &cli.global, printer),
+        Command::Job { command } => things::jobs::job(command, &cli.global, printer),
+        Command::Timeline(timeline) => things::timeline::timeline(timeline, &cli.global, printer),
         Command::Put(put) => things::objects::put(put, &cli.global, printer),
         Command::Object { command } => things::objects::object(command, &cli.global, printer),
         Command::Actor { command } => things::actors::actor(command, &cli.global, printer),

@@ -91,7 +91,7 @@ fn connect(
 ) -> Result<(Client, Option<OwnNode>), Failure> {
     let tenant = &options.task.scheduling.tenant;
     if !wants_own_node(&options.node)
-        && let Some(client) = remote::find(global, tenant)?
+        && let Some(client) = remote::find(global, tenant, "mcp")?
     {
         return Ok((client, None));
     }
@@ -179,11 +179,7 @@ fn failed(path: &Path, error: AddError) -> Failure {
         AddError::Load(error) => remote::failed(error),
         error => Failure::from(error),
     };
-    let what = format!("no tools come of {}", path.display());
-    Failure {
-        error: failure.error.map(|error| error.context(what)),
-        ..failure
-    }
+    failure.context(format!("no tools come of {}", path.display()))
 }
 
 /// The token in a file.

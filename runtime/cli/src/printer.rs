@@ -61,6 +61,20 @@ impl Printer {
         self.verbose
     }
 
+    /// Whether results and all else are for a terminal that shows colours.
+    pub fn colours_results(&self) -> bool {
+        self.colour && io::stdout().is_terminal()
+    }
+
+    /// How many characters a line of the terminal has that results go to, if they go to one.
+    pub fn width(&self) -> Option<usize> {
+        if !io::stdout().is_terminal() {
+            return None;
+        }
+        let (columns, _) = ratatui::crossterm::terminal::size().ok()?;
+        (columns > 0).then_some(columns.into())
+    }
+
     /// A line of the result.
     pub fn result(&self, line: impl fmt::Display) -> Result<(), Failure> {
         if self.output == Output::Quiet {
@@ -150,31 +164,54 @@ pub fn written(result: io::Result<()>) -> Result<(), Failure> {
     })
 }
 
-/// Lines up columns: each as wide as its widest cell, numbers to the right.
-pub fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
+/// A column of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Column<'a> {
+    pub name: &'a str,
+    /// Whether its cells are compared by how much they are, and so stand on the right. It does not follow from them: an
+    /// id may have nothing but digits.
+    pub is_number: bool,
+}
+
+impl<'a> Column<'a> {
+    /// Of names, ids and other words.
+    pub const fn text(name: &'a str) -> Self {
+        Self {
+            name,
+            is_number: false,
+        }
+    }
+
+    /// Of numbers, sizes and times.
+    pub const fn number(name: &'a str) -> Self {
+        Self {
+            name,
+            is_number: true,
+        }
+    }
+}
+
+/// Lines up columns: each as wide as its widest cell.
+pub fn table(columns: &[Column<'_>], rows: &[Vec<String>]) -> String {
+    let width = |at: usize| {
+        let cells = rows.iter().map(|row| row[at].chars().count());
         cells
-            .chain([header[column].chars().count()])
+            .chain([columns[at].name.chars().count()])
             .max()
             .unwrap_or(0)
     };
-    let numeric = |column: usize| {
-        let number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit()) || cell == "-";
-        !rows.is_empty() && rows.iter().all(|row| number(&row[column]))
-    };
-    let columns: Vec<(usize, bool)> = (0..header.len()).map(|c| (width(c), numeric(c))).collect();
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
     let line = |cells: &mut dyn Iterator<Item = &str>| {
         let padded: Vec<String> = cells
-            .zip(&columns)
-            .map(|(cell, &(width, right))| match right {
+            .zip(columns.iter().zip(&widths))
+            .map(|(cell, (column, &width))| match column.is_number {
                 true => format!("{cell:>width$}"),
                 false => format!("{cell:<width$}"),
             })
             .collect();
         padded.join("  ").trim_end().to_owned()
     };
-    let mut lines = vec![line(&mut header.iter().copied())];
+    let mut lines = vec![line(&mut columns.iter().map(|column| column.name))];
     lines.extend(
         rows.iter()
             .map(|row| line(&mut row.iter().map(String::as_str))),
@@ -207,11 +244,20 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
+        let columns = [
+            Column::text("name"),
+            Column::number("value"),
+            Column::text("unit"),
+        ];
         let rows = vec![
             vec!["tasks_sync".into(), "20000".into(), "1/s".into()],
             vec!["x".into(), "7".into(), "ratio".into()],
         ];
         let expected = "name        value  unit\ntasks_sync  20000  1/s\nx               7  ratio";
-        assert_eq!(table(&["name", "value", "unit"], &rows), expected);
+        assert_eq!(table(&columns, &rows), expected);
+        // Whatever stands in it.
+        let rows = vec![vec!["12".into(), "-".into(), "34".into()]];
+        let expected = "name  value  unit\n12        -  34";
+        assert_eq!(table(&columns, &rows), expected);
     }
 }

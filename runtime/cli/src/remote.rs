@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use wasmrun_client::blocking::Client;
-use wasmrun_client::identity;
+use wasmrun_client::identity::{self, Identity};
 use wasmrun_client::wire::{Address, RefusalKind};
 use wasmrun_client::{ConnectError, Error, GetError};
 use wasmrun_model::fairness::TenantName;
@@ -35,10 +35,24 @@ pub fn identity(global: &Global) -> Result<PathBuf, Failure> {
     })
 }
 
-fn open(global: &Global, tenant: &TenantName) -> Result<Result<Client, ConnectError>, Failure> {
+/// Begins a session. `job`: what people call all that is submitted through it; what its first task is called if empty.
+fn session(
+    address: &Address,
+    tenant: TenantName,
+    job: &str,
+    identity: Option<Identity>,
+) -> Result<Client, ConnectError> {
+    Client::connect_for(address, tenant, identity, job)
+}
+
+fn open(
+    global: &Global,
+    tenant: &TenantName,
+    job: &str,
+) -> Result<Result<Client, ConnectError>, Failure> {
     let (address, tenant) = (address(global)?, tenant.clone());
     let Address::Network(_) = address else {
-        return Ok(Client::connect(&address, tenant));
+        return Ok(session(&address, tenant, job, None));
     };
     let folder = identity(global)?;
     let identity = match identity::load(&folder) {
@@ -53,7 +67,7 @@ fn open(global: &Global, tenant: &TenantName) -> Result<Result<Client, ConnectEr
             folder.display()
         ));
     }
-    Ok(Client::connect_as(&address, tenant, identity))
+    Ok(session(&address, tenant, job, Some(identity)))
 }
 
 /// The running node.
@@ -61,12 +75,20 @@ fn open(global: &Global, tenant: &TenantName) -> Result<Result<Client, ConnectEr
 /// # Errors
 /// When there is none.
 pub fn connect(global: &Global, tenant: &TenantName) -> Result<Client, Failure> {
-    open(global, tenant)?.map_err(|error| Failure::new(Exit::Unreachable, error))
+    connect_for(global, tenant, "")
 }
 
-/// The running node, if there is one. One that is named must be there.
-pub fn find(global: &Global, tenant: &TenantName) -> Result<Option<Client>, Failure> {
-    match open(global, tenant)? {
+/// The running node, for a job of this name.
+///
+/// # Errors
+/// When there is none.
+pub fn connect_for(global: &Global, tenant: &TenantName, job: &str) -> Result<Client, Failure> {
+    open(global, tenant, job)?.map_err(|error| Failure::new(Exit::Unreachable, error))
+}
+
+/// The running node, if there is one, for a job of this name. One that is named must be there.
+pub fn find(global: &Global, tenant: &TenantName, job: &str) -> Result<Option<Client>, Failure> {
+    match open(global, tenant, job)? {
         Ok(client) => Ok(Some(client)),
         Err(ConnectError::NotRunning { .. }) if global.address.is_none() => Ok(None),
         Err(error) => Err(Failure::new(Exit::Unreachable, error)),
@@ -88,9 +110,11 @@ pub fn failed(error: Error) -> Failure {
         Error::Closed | Error::Ended { .. } | Error::Undecided { .. } | Error::Unexpected(_) => {
             Exit::Unreachable
         }
-        Error::TooManyNames { .. } | Error::TooNew { .. } | Error::Frame(_) | Error::Source(_) => {
-            Exit::Usage
-        }
+        Error::TooManyNames { .. }
+        | Error::TooNew { .. }
+        | Error::OtherTypes(_)
+        | Error::Frame(_)
+        | Error::Source(_) => Exit::Usage,
     };
     Failure::new(exit, error)
 }

@@ -1,7 +1,6 @@
 //! `wasmrun simulate`: what a scheduler would do, in virtual time.
 
 use std::convert::Infallible;
-use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use wasmrun_model::simulate::{self, Scenario, scenario::limits::FILE_BYTES_MAX};
 
 use crate::args::{Output, Simulate};
 use crate::fail::{CommandResult, Failure};
+use crate::local;
 use crate::printer::{Printer, written};
 use crate::stdio;
 
@@ -19,7 +19,7 @@ const WRITE_BYTES: usize = 64 << 10;
 pub fn simulate(simulate: &Simulate, printer: &Printer) -> CommandResult {
     let text = read(&simulate.scenario)?;
     let scenario = Scenario::parse(&text).map_err(|error| {
-        let name = shown(&simulate.scenario);
+        let name = local::shown(&simulate.scenario);
         Failure::usage(match error.line_and_column() {
             Some((line, column)) => format!("{name}:{line}:{column}: {error}"),
             None => format!("{name}: {error}"),
@@ -45,26 +45,12 @@ fn write_trace(scenario: &Scenario) -> io::Result<()> {
     out.flush()
 }
 
-fn is_stdin(path: &Path) -> bool {
-    path.as_os_str() == "-"
-}
-
-fn shown(path: &Path) -> String {
-    match is_stdin(path) {
-        true => "<stdin>".into(),
-        false => path.display().to_string(),
-    }
-}
-
 fn read(path: &Path) -> anyhow::Result<String> {
-    let name = shown(path);
+    let name = local::shown(path);
     let mut bytes = Vec::new();
     // One byte more than is allowed, so that too many are noticed.
     let most = FILE_BYTES_MAX as u64 + 1;
-    let read = match is_stdin(path) {
-        true => stdio::input().and_then(|input| input.take(most).read_to_end(&mut bytes)),
-        false => File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes)),
-    };
+    let read = local::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
     read.with_context(|| format!("cannot read the scenario {name}"))?;
     String::from_utf8(bytes).with_context(|| format!("the scenario {name} is not text in UTF-8"))
 }

@@ -8,8 +8,16 @@ pub fn named(part: &str, form: &str) -> Result<(ResourceName, Amount), String> {
         .split_once('=')
         .ok_or_else(|| format!("'{part}' must be {form}"))?;
     let name = resource(name.trim())?;
-    let amount = Amount::parse_for(&name, value.trim());
-    Ok((name, amount.map_err(|error| format!("{error}"))?))
+    let amount = of(&name, value.trim())?;
+    Ok((name, amount))
+}
+
+/// Reads how much of a resource.
+pub fn of(name: &ResourceName, text: &str) -> Result<Amount, String> {
+    match name.is_memory() {
+        true => super::memory(text),
+        false => text.parse().map_err(|error| format!("{error}")),
+    }
 }
 
 /// Reads the name of a resource, where `cpus` and `gpus` are names too.

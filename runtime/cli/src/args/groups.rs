@@ -45,26 +45,33 @@ pub enum GroupCommand {
 
 #[derive(Debug, Args)]
 pub struct GroupCreate {
-    /// How the bundles lie to each other: pack, spread, strict_pack or strict_spread.
+    /// How bundles lie: pack, spread, strict_pack, strict_spread.
+    ///
+    /// On as few nodes as can be, on as many as can be, all on one node, each on a node of its own.
     #[arg(long, value_name = "KIND", required_unless_present = "spec")]
     pub kind: Option<GroupKind>,
-    /// What a bundle has: 'cpus=2,gpus=1,memory=1GiB,NAME=AMOUNT', and what labels its node must have, if it has a
-    /// selector of its own: 'cpus=2 @ zone=a'. Without memory, it has 256MiB for each CPU. Repeatable: the first is
-    /// bundle 0.
+    /// What a bundle has: 'cpus=2,gpus=1,memory=1GiB,NAME=AMOUNT'.
+    ///
+    /// And what labels its node must have, if it has a selector of its own: 'cpus=2 @ zone=a'. Without memory, it has
+    /// 256MiB for each CPU. Repeatable: the first is bundle 0.
     #[arg(long, value_name = "AMOUNTS", required_unless_present = "spec")]
     pub bundle: Vec<BundleArg>,
-    /// What labels the nodes of all bundles must have that have no selector of their own: 'zone=a,!spot'. ';' separates
-    /// fallbacks, which are tried in order.
+    /// What labels the nodes of bundles must have: 'zone=a,!spot'.
+    ///
+    /// Those of all that have no selector of their own. ';' separates fallbacks, which are tried in order.
     #[arg(long, value_name = "SELECTOR")]
     pub label_selector: Option<Selectors>,
-    /// All of it as JSON instead, {"kind": "pack", "bundles": [{"CPU": 2}], "label_selectors": ["zone=a"]}, or a file
-    /// with that.
+    /// All of it as JSON instead, or a file with that.
+    ///
+    /// {"kind": "pack", "bundles": [{"CPU": 2}], "label_selectors": ["zone=a"]}
     #[arg(long, value_name = "FILE|JSON", value_hint = ValueHint::FilePath, conflicts_with_all = ["kind", "bundle", "label_selector"])]
     pub spec: Option<SpecArg>,
     /// What it is called, for people.
     #[arg(long)]
     pub name: Option<String>,
-    /// Leave it to the running node until it is removed. Else this command keeps it, until Ctrl-C.
+    /// Leave it to the running node until it is removed.
+    ///
+    /// Without, this command keeps it, until Ctrl-C.
     #[arg(long)]
     pub detach: bool,
     /// The tenant whose tasks may run in it.

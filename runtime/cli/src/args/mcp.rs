@@ -15,10 +15,14 @@ pub struct Mcp {
     /// Leave out the tool that runs Python code.
     #[arg(long)]
     pub no_python: bool,
-    /// Serve over HTTP at this address instead of on standard input and output, such as 127.0.0.1:7463.
+    /// Serve over HTTP at this address, such as 127.0.0.1:7464.
+    ///
+    /// Without it, on standard input and output.
     #[arg(long, value_name = "ADDRESS")]
     pub http: Option<SocketAddr>,
-    /// Demand the token in this file, at least 16 characters, of clients over HTTP.
+    /// Demand the token in this file of clients over HTTP.
+    ///
+    /// It has at least 16 characters.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "http")]
     pub token_file: Option<PathBuf>,
 

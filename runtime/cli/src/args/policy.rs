@@ -19,7 +19,9 @@ pub struct PolicyOptions {
     /// Memory of a task that says nothing [default: 256MiB].
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub default_memory: Option<Amount>,
-    /// Time limit of a task that says nothing [default: --max-time-limit].
+    /// Time limit of a task that says nothing.
+    ///
+    /// [default: --max-time-limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub default_time_limit: Option<Duration>,
     /// CPUs of an actor that says nothing [default: 0].
@@ -37,14 +39,19 @@ pub struct PolicyOptions {
     /// The most memory that a task or actor may ask for.
     #[arg(long, value_name = "SIZE", value_parser = memory)]
     pub max_memory: Option<Amount>,
-    /// The most of any other resource that a task or actor may ask for.
+    /// The most of any other resource that one may ask for.
+    ///
+    /// Repeatable.
     #[arg(long, value_name = "NAME=AMOUNT")]
     pub max_resource: Vec<ResourceArg>,
-    /// The longest time limit that a task, a constructor or a call may ask for; those that ask for none
-    /// get it.
+    /// The longest time limit that one may ask for.
+    ///
+    /// That is for tasks, constructors and calls; those that ask for none get it.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub max_time_limit: Option<Duration>,
-    /// How many tasks, calls and actors that one task has started may be in flight [default: 1000000].
+    /// How many tasks of one may be in flight [default: 1000000].
+    ///
+    /// Tasks, calls and actors that one task has started, and that have not ended.
     #[arg(long, value_name = "COUNT")]
     pub max_nested: Option<u64>,
 }

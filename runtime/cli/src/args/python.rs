@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 
-use super::{NodeOptions, Submit, TaskOptions};
+use super::{ArrayOptions, NodeOptions, Submit, TaskOptions};
 
 #[derive(Debug, Clone, Args)]
 pub struct RunPython {
@@ -12,25 +12,33 @@ pub struct RunPython {
     #[arg(value_hint = ValueHint::FilePath, required_unless_present = "code")]
     pub script: Option<PathBuf>,
     /// Run this code instead of a script.
-    #[arg(short = 'c', value_name = "CODE", conflicts_with = "script")]
+    #[arg(
+        short = 'c',
+        value_name = "CODE",
+        conflicts_with = "script",
+        help_heading = "What to run"
+    )]
     pub code: Option<String>,
     /// Arguments of the program.
     #[arg(last = true, value_name = "ARGS")]
     pub args: Vec<String>,
 
-    #[command(flatten)]
-    pub task: TaskOptions,
-
-    /// A name for people, shown in progress and errors [default: the script's].
-    #[arg(long, help_heading = "What to run")]
-    pub name: Option<String>,
-    /// Leave it to the running node, which keeps the end of its output; print its id.
-    #[arg(long, help_heading = "What to run")]
-    pub detach: bool,
     /// Give the program this file as standard input [default: ours].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "What to run")]
     pub stdin: Option<PathBuf>,
+    /// Leave it to the running node; print its id.
+    ///
+    /// The node keeps the end of its output.
+    #[arg(long, help_heading = "What to run")]
+    pub detach: bool,
+    /// A name for people [default: the script's].
+    ///
+    /// It is shown in progress and errors.
+    #[arg(long, help_heading = "What to run")]
+    pub name: Option<String>,
 
+    #[command(flatten)]
+    pub task: TaskOptions,
     #[command(flatten)]
     pub node: NodeOptions,
 }
@@ -42,10 +50,11 @@ impl RunPython {
         Submit {
             module,
             invoke: None,
+            json_args: None,
             arg_file: Vec::new(),
             args: run.args,
             task: run.task,
-            array: None,
+            array: ArrayOptions::default(),
             name: run.name,
             detach: run.detach,
             result_file: None,
@@ -60,7 +69,19 @@ pub struct Stubs {
     /// The module.
     #[arg(value_hint = ValueHint::FilePath)]
     pub module: PathBuf,
-    /// The file to write [default: the module's name with .pyi, beside it].
+    /// For which language.
+    #[arg(long, value_name = "LANGUAGE", default_value = "python")]
+    pub lang: Language,
+    /// The file to write [default: the module's name with .pyi or .rs, beside it].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
+}
+
+/// What stubs are for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Language {
+    /// Type checkers and editors.
+    Python,
+    /// Programs that use wasmrun-client.
+    Rust,
 }

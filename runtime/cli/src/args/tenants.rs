@@ -32,16 +32,20 @@ pub enum TenantCommand {
 pub struct TenantSet {
     /// The tenant (team, queue). It need not have submitted anything.
     pub tenant: TenantName,
-    /// How much it counts beside the others, from 0.0001 to 1000000: one of weight 2 is due twice what one of weight 1
-    /// is.
+    /// How much it counts beside the others, 0.0001 to 1000000.
+    ///
+    /// One of weight 2 is due twice what one of weight 1 is.
     #[arg(long, value_name = "WEIGHT", allow_hyphen_values = true)]
     pub weight: Option<Weight>,
-    /// What it is guaranteed, such as CPU=2,memory=4GiB: as long as it uses less, it goes before tenants that have
-    /// what they are guaranteed. Replaces what was guaranteed before; `none` takes it away.
+    /// What it is guaranteed, such as CPU=2,memory=4GiB, or none.
+    ///
+    /// As long as it uses less, it goes before tenants that have what they are guaranteed. Replaces what was guaranteed
+    /// before.
     #[arg(long, value_name = "AMOUNTS", allow_hyphen_values = true)]
     pub min: Option<MinArg>,
-    /// How much it counts beside the others for single resources, such as GPU=4,CPU=0.5, on top of its weight. Replaces
-    /// what was set before; `none` takes it away.
+    /// The same for single resources, such as GPU=4,CPU=0.5, or none.
+    ///
+    /// It comes on top of the tenant's weight. Replaces what was set before.
     #[arg(long, value_name = "WEIGHTS")]
     pub resource_weights: Option<WeightsArg>,
 }

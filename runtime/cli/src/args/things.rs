@@ -10,8 +10,9 @@ use wasmrun_model::cluster::{Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::ResourceName;
 use wasmrun_node::JoinToken;
+use wasmrun_telemetry::Endpoint;
 
-use super::{GrantOptions, NodeOptions, Request, ResourceArg};
+use super::{GrantOptions, NodeOptions, Request, ResourceArg, size};
 use crate::log::{Filter, Format};
 
 /// What to do with the node of this machine, and its cluster.
@@ -78,7 +79,7 @@ pub enum ResourceCommand {
 /// Where and for how long a resource is changed.
 #[derive(Debug, clap::Args)]
 pub struct ResourceAt {
-    /// The node: its name, or as much of the beginning of its id as is its alone [default: the one that is asked].
+    /// The node, by its name or the beginning of its id [default: the one that is asked].
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
     /// Let the node begin with it when it is started again, too.
@@ -130,29 +131,58 @@ pub struct NodeStart {
     pub cluster: ClusterOptions,
     #[command(flatten)]
     pub watch: WatchOptions,
+    #[command(flatten)]
+    pub page: super::PageOptions,
 }
 
 /// How a node can be watched.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Log and metrics")]
 pub struct WatchOptions {
-    /// What to log on standard error: off, error, warn, info, debug or trace for wasmrun's own events,
-    /// TARGET=LEVEL for others, with commas between [default: info; debug with -v, warn with -q].
+    /// What to log: a level, or TARGET=LEVEL,….
+    ///
+    /// off, error, warn, info, debug or trace for wasmrun's own events, TARGET=LEVEL for others, with commas between
+    /// [default: info; debug with -v, warn with -q or --local]. The log is on standard error.
     #[arg(long, env = "WASMRUN_LOG", value_name = "LEVELS")]
     pub log: Option<Filter>,
-    /// The form of a line: text for people, json for programs.
+    /// The form of lines.
+    ///
+    /// text is for people, json for programs.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     pub log_format: Format,
-    /// Serve metrics for Prometheus over HTTP, and /healthz and /readyz, at this address
-    /// [default address: 127.0.0.1:7462].
+    /// Serve metrics over HTTP [default address: 127.0.0.1:7462].
+    ///
+    /// For Prometheus, and /healthz and /readyz for probes.
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = METRICS,
         value_parser = listening)]
     pub metrics: Option<SocketAddr>,
-    /// Other machines may read the metrics, without a password: needed where --metrics is no address of this machine
-    /// alone.
+    /// Let other machines read the metrics, without a password.
+    ///
+    /// Needed where --metrics is no address of this machine alone.
     #[arg(long, requires = "metrics")]
     pub metrics_open: bool,
+    /// Memory for the history of tasks that have ended.
+    ///
+    /// Those that ended first are forgotten first. With 0 none are remembered.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64MiB")]
+    pub history_memory: u64,
+    /// Write each attempt of a task that ends to files in this folder.
+    ///
+    /// One JSON object a line. With --local only the first node does.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub history_dir: Option<PathBuf>,
+    /// How much all these files of the node may come to: the oldest go first.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB", requires = "history_dir")]
+    pub history_files: u64,
+    /// Tell an OpenTelemetry collector of each attempt that ends: http://HOST:PORT, OTLP over gRPC.
+    ///
+    /// A span for each, and numbers of them. With --local only the first node does.
+    #[arg(long, env = COLLECTOR, value_name = "ENDPOINT")]
+    pub otlp: Option<Endpoint>,
 }
+
+/// What OpenTelemetry calls the address of a collector in the environment.
+pub const COLLECTOR: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
 /// Where metrics are served if nobody says where: only this machine reaches it.
 const METRICS: &str = "127.0.0.1:7462";
@@ -177,38 +207,58 @@ pub struct Doctor {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Cluster")]
 pub struct ClusterOptions {
-    /// Make a new cluster, or go on with the one that was made here, and let others join.
+    /// Make a new cluster, or go on with the one that was made here.
+    ///
+    /// Others can join it.
     #[arg(long, conflicts_with = "join")]
     pub head: bool,
-    /// Join a cluster with a token, which may be in WASMRUN_JOIN_TOKEN instead; without one, come back to the
-    /// cluster that was joined before.
+    /// Join a cluster with a token; without one, come back to it.
+    ///
+    /// The token may be in WASMRUN_JOIN_TOKEN instead. Without one the node comes back to the cluster that it has joined
+    /// before.
     #[arg(long, value_name = "TOKEN", num_args = 0..=1)]
     pub join: Option<Option<JoinToken>>,
-    /// Where to listen for other nodes (UDP) [default: 127.0.0.1:7461, or the address that reaches the head].
+    /// Where to listen for other nodes (UDP).
+    ///
+    /// [default: 127.0.0.1:7461, or the address that reaches the head]
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening)]
     pub listen: Option<SocketAddr>,
-    /// Where others reach this node, if that is not where it listens; repeatable.
+    /// Where others reach it, if that is not where it listens.
+    ///
+    /// Repeatable.
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = advertised)]
     pub advertise: Vec<SocketAddr>,
-    /// Where this node keeps who it is [env: WASMRUN_STATE_DIR] [default: the user's state folder].
+    /// Where it keeps who it is [default: the user's state folder].
+    ///
+    /// It may be in WASMRUN_STATE_DIR instead.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub state_dir: Option<PathBuf>,
-    /// Keep the cluster's truth in etcd instead of at the head: http://HOST:PORT,… on every node.
+    /// Keep the cluster's truth in etcd: http://HOST:PORT,….
+    ///
+    /// Without it the head has it. It is to be said to every node.
     #[arg(long, value_name = "URLS", value_delimiter = ',')]
     pub etcd: Vec<String>,
-    /// Who has signed etcd's certificate, for https: a PEM file.
+    /// Who has signed etcd's certificate: a PEM file.
+    ///
+    /// For https.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd")]
     pub etcd_ca: Option<PathBuf>,
-    /// Our certificate for etcd, if it asks for one: a PEM file.
+    /// Our certificate for etcd: a PEM file.
+    ///
+    /// If it asks for one.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["etcd", "etcd_key"])]
     pub etcd_cert: Option<PathBuf>,
     /// Its key: a PEM file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd_cert")]
     pub etcd_key: Option<PathBuf>,
-    /// How long a node that says nothing counts as alive: 1s to 24h.
+    /// How long a node that says nothing is alive.
+    ///
+    /// 1s to 24h.
     #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "3s")]
     pub lease_time: Duration,
-    /// Run a cluster of so many nodes on this machine, for development: n1 is the head.
+    /// Run so many nodes on this machine, for development.
+    ///
+    /// They are a cluster, of which n1 is the head.
     #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u16).range(1..=64),
           conflicts_with_all = ["join", "state_dir", "advertise", "node_name"])]
     pub local: Option<u16>,
@@ -218,7 +268,7 @@ pub struct ClusterOptions {
 }
 
 /// `ADDRESS:PORT`, without names: where to listen is not to be a matter of who answers for a name.
-fn listening(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn listening(text: &str) -> Result<SocketAddr, String> {
     let why = |_| {
         format!(
             "'{text}' must be the IP address of an interface and a port, such as 127.0.0.1:7461, or 0.0.0.0:7461 for \
@@ -239,6 +289,8 @@ fn advertised(text: &str) -> Result<SocketAddr, String> {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum Things {
     Tasks,
+    /// Of tasks that have ended, those that others followed included.
+    Attempts,
     Actors,
     Objects,
     Jobs,
@@ -252,9 +304,38 @@ pub enum Things {
 pub struct ListThings {
     /// What.
     pub what: Things,
-    /// Only those whose field has this value, such as state=running. Repeatable.
+    #[command(flatten)]
+    pub options: ListOptions,
+}
+
+/// Which rows of a list.
+#[derive(Debug, Default, Args)]
+pub struct ListOptions {
+    /// Only those whose field has this value: state=running. Repeatable.
     #[arg(long, short, value_name = "FIELD=VALUE")]
     pub filter: Vec<FilterArg>,
+    /// So many rows at most, the youngest [default: 2000].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+    /// All rows, however many there are.
+    #[arg(long, conflicts_with = "limit")]
+    pub all: bool,
+}
+
+impl ListOptions {
+    /// The fields and values that are asked for.
+    pub fn filters(&self) -> Vec<(String, String)> {
+        let filters = self.filter.iter();
+        filters.map(|it| (it.0.clone(), it.1.clone())).collect()
+    }
+
+    /// How many rows there may be, if that is said.
+    pub fn most(&self) -> Option<usize> {
+        match self.all {
+            true => Some(usize::MAX),
+            false => self.limit.map(|limit| limit as usize),
+        }
+    }
 }
 
 /// `FIELD=VALUE`.
@@ -288,7 +369,7 @@ pub struct Put {
     /// The tenant that pays for it.
     #[arg(long, value_name = "NAME", default_value_t)]
     pub tenant: TenantName,
-    /// How long to wait for room in the object store, such as 5s [default: as the node says].
+    /// How long to wait for room, such as 5s [default: as the node says].
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     pub wait: Option<Duration>,
 }
@@ -303,6 +384,9 @@ pub enum ObjectCommand {
         /// Write it to a file instead of standard output.
         #[arg(long, short = 'O', value_name = "FILE", value_hint = ValueHint::FilePath)]
         out: Option<PathBuf>,
+        /// How long to wait for it [default: as long as it takes].
+        #[arg(long, value_name = "DURATION", value_parser = super::duration)]
+        timeout: Option<Duration>,
         /// The tenant whose it is.
         #[arg(long, value_name = "NAME", default_value_t)]
         tenant: TenantName,
@@ -365,22 +449,28 @@ pub struct ActorCreate {
     /// The tenant whose share pays for it.
     #[arg(long, value_name = "NAME", default_value_t)]
     pub tenant: TenantName,
-    /// How often it is started again after it died [default: the module's, or 0].
+    /// How often it is started again [default: the module's, or 0].
+    ///
+    /// After it died.
     #[arg(long, value_name = "N")]
     pub restarts: Option<u32>,
-    /// How often a call that was under way then is made again [default: the module's, or 0].
+    /// How often a call is made again [default: the module's, or 0].
+    ///
+    /// One that was under way when the actor died.
     #[arg(long, value_name = "N")]
     pub call_retries: Option<u32>,
     /// Stop its constructor after this time, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = super::duration)]
     pub time_limit: Option<Duration>,
-    /// How long to wait until it lives; it comes to be later too.
+    /// How long to wait until it lives.
+    ///
+    /// It comes to be later, too.
     #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "10s")]
     pub wait: Duration,
     /// Do not wait until it lives.
     #[arg(long, conflicts_with = "wait")]
     pub no_wait: bool,
-    /// Higher goes first among the tenant's tasks and actors.
+    /// Higher goes first among what the tenant has.
     #[arg(
         long,
         value_name = "N",

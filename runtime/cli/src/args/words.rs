@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde_json::Value as Json;
 use wasmrun_engine::{DirGrant, NetGrant};
 use wasmrun_model::cluster::{LabelKey, LabelValue};
 use wasmrun_model::resource::{Amount, ResourceName};
@@ -16,13 +17,24 @@ pub(super) fn amount(text: &str) -> Result<Amount, String> {
     text.parse().map_err(|error| format!("{error}"))
 }
 
+/// What no memory of a guest is smaller than, in bytes: a page.
+const LEAST_MEMORY: u64 = 64 << 10;
+
+/// The memory of a task or a node: `64MiB`. A few bytes without a unit are a slip.
 pub(super) fn memory(text: &str) -> Result<Amount, String> {
-    Amount::parse_memory(text).map_err(|error| format!("{error}"))
+    let amount = Amount::parse_memory(text).map_err(|error| format!("{error}"))?;
+    let has_unit = !text.ends_with(|c: char| c.is_ascii_digit());
+    match amount.whole_units() {
+        1..LEAST_MEMORY if !has_unit => Err(format!(
+            "'{text}' is a number of bytes, and too few for any task: did you mean {text}MiB? Else write {text}B"
+        )),
+        _ => Ok(amount),
+    }
 }
 
 /// A number of bytes: `4096`, `64KiB`, `1.5GB`.
 pub(super) fn size(text: &str) -> Result<u64, String> {
-    let bytes = memory(text)?;
+    let bytes = Amount::parse_memory(text).map_err(|error| format!("{error}"))?;
     Ok(bytes.whole_units())
 }
 
@@ -47,7 +59,7 @@ impl FromStr for ResourceArg {
             .split_once('=')
             .ok_or_else(|| format!("'{text}' must be NAME=AMOUNT, such as tpu=1"))?;
         let name: ResourceName = name.parse().map_err(|error| format!("{error}"))?;
-        let amount = Amount::parse_for(&name, value).map_err(|error| format!("{error}"))?;
+        let amount = super::amount::of(&name, value)?;
         Ok(Self { name, amount })
     }
 }
@@ -89,6 +101,9 @@ impl FromStr for DirArg {
             None => (text, false),
             Some((rest, mode)) if mode.eq_ignore_ascii_case("ro") => (rest, true),
             Some((rest, mode)) if mode.eq_ignore_ascii_case("rw") => (rest, false),
+            Some((host, guest)) if !guest.is_empty() && !host.contains("::") => {
+                return Err(one_colon(text, host, guest));
+            }
             Some((_, mode)) => {
                 return Err(format!(
                     "'{text}' ends with '{mode}': end it with ':ro' to read only, and with nothing to write, too; a path \
@@ -96,7 +111,11 @@ impl FromStr for DirArg {
                 ));
             }
         };
-        let (host, guest) = rest.split_once("::").unwrap_or((rest, rest));
+        let (host, guest) = match (rest.split_once("::"), rest.split_once(':')) {
+            (Some(both), _) => both,
+            (None, Some((host, guest))) => return Err(one_colon(text, host, guest)),
+            (None, None) => (rest, rest),
+        };
         if host.is_empty() || guest.is_empty() {
             return Err(format!(
                 "'{text}' must be HOST::GUEST, such as ./data::/data"
@@ -108,6 +127,13 @@ impl FromStr for DirArg {
             read_only,
         }))
     }
+}
+
+fn one_colon(text: &str, host: &str, guest: &str) -> String {
+    format!(
+        "'{text}' has one colon: the guest's name for a directory stands behind two, {host}::{guest}, and to read only, \
+         end it with ':ro'; a path that has a colon itself needs such a name, PATH::GUEST"
+    )
 }
 
 /// `all`, or addresses.
@@ -165,8 +191,28 @@ impl FromStr for EnvArg {
     }
 }
 
+/// JSON, or `@FILE`, which has it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum JsonArg {
+    Here(Json),
+    File(PathBuf),
+}
+
+impl FromStr for JsonArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix('@') {
+            Some(path) => Ok(Self::File(path.into())),
+            None => serde_json::from_str(text)
+                .map(Self::Here)
+                .map_err(|error| format!("{error}; it must be JSON, such as [1, \"a\"], or @FILE")),
+        }
+    }
+}
+
 /// The most tasks in one array.
-const MAX_ARRAY: u64 = 10_000_000;
+pub const MAX_ARRAY: u64 = 10_000_000;
 
 /// Indices of an array: ranges with steps, in the order written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -270,6 +316,20 @@ mod tests {
     }
 
     #[test]
+    fn a_few_bytes_of_memory_are_a_slip() {
+        for text in ["64", "65535"] {
+            let said = memory(text).unwrap_err();
+            assert!(said.contains(&format!("did you mean {text}MiB?")), "{said}");
+        }
+        for text in ["0", "64B", "65536", "64MiB"] {
+            assert!(memory(text).is_ok(), "{text}");
+        }
+        assert!("memory=64".parse::<ResourceArg>().is_err());
+        assert!("tpu=4".parse::<ResourceArg>().is_ok());
+        assert_eq!(size("64"), Ok(64));
+    }
+
+    #[test]
     fn grants() {
         let dir = |text: &str| text.parse::<DirArg>().unwrap().0;
         assert_eq!(
@@ -293,6 +353,14 @@ mod tests {
         for bad in ["::/b", "x::/d:read", "x::/d:", "x:"] {
             assert!(bad.parse::<DirArg>().is_err(), "{bad}");
         }
+        for (bad, meant) in [
+            ("./a:/b", "./a::/b,"),
+            ("./a:/b:ro", "./a::/b,"),
+            ("a:b", "a::b,"),
+        ] {
+            let said = bad.parse::<DirArg>().unwrap_err();
+            assert!(said.contains("one colon") && said.contains(meant), "{said}");
+        }
         assert!("example.com:80".parse::<NetArg>().is_err());
         assert!(
             matches!("[::1]:0".parse::<NetArg>().unwrap().0, NetGrant::Only(a) if a.len() == 1)
@@ -307,5 +375,19 @@ mod tests {
             PathBuf::from("x=y")
         );
         assert!("0=x".parse::<ArgFile>().is_err());
+    }
+
+    #[test]
+    fn json() {
+        assert_eq!(
+            "[1]".parse::<JsonArg>(),
+            Ok(JsonArg::Here(serde_json::json!([1])))
+        );
+        assert_eq!("@a/b".parse::<JsonArg>(), Ok(JsonArg::File("a/b".into())));
+        let error = "[1".parse::<JsonArg>().unwrap_err();
+        assert!(
+            error.contains("at line 1 column 2; it must be JSON"),
+            "{error}"
+        );
     }
 }

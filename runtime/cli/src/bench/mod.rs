@@ -21,7 +21,7 @@ use wasmrun_node::{Call, Job, Machine, Node, Overrides};
 use crate::args::{Bench, IdleNode, Output};
 use crate::bench::cases::{CASES, Case, Setting};
 use crate::fail::{CommandResult, Failure};
-use crate::printer::{Printer, table};
+use crate::printer::{Column, Printer, table};
 
 /// The guest that is built in.
 const GUEST: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest.wasm"));
@@ -57,7 +57,10 @@ pub fn bench(bench: &Bench, printer: &Printer) -> CommandResult {
         let rows = CASES
             .iter()
             .map(|case| vec![case.name.into(), case.what.into()]);
-        return printer.result(table(&["name", "what"], &rows.collect::<Vec<_>>()));
+        return printer.result(table(
+            &["name", "what"].map(Column::text),
+            &rows.collect::<Vec<_>>(),
+        ));
     }
     let chosen = choose(&bench.names)?;
     let scratch = tempfile::tempdir().context("cannot make a temporary folder")?;
@@ -110,7 +113,13 @@ pub fn bench(bench: &Bench, printer: &Printer) -> CommandResult {
         _ => {
             let rows = results.iter().map(Measured::to_row).collect::<Vec<_>>();
             let header = [
-                "case", "median", "unit", "least", "most", "p50 us", "p99 us",
+                Column::text("case"),
+                Column::number("median"),
+                Column::text("unit"),
+                Column::number("least"),
+                Column::number("most"),
+                Column::number("p50 us"),
+                Column::number("p99 us"),
             ];
             printer.result(table(&header, &rows))?;
             let text = |name: &str| machine[name].as_str().unwrap_or_default().to_owned();

@@ -1,7 +1,10 @@
 //! `wasmrun node`: a node that other commands find, and its cluster.
 
 pub mod cluster;
+mod history;
 mod notify;
+mod otlp;
+mod page;
 mod several;
 
 use std::io::Read;
@@ -13,16 +16,21 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 use tracing::level_filters::LevelFilter;
-use wasmrun_client::wire::{Request, Response, SetResource};
+use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::{Address, List, Request, Response, SetResource, What};
 use wasmrun_engine::CacheStatus;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_node::{ClusterError, JoinToken, Metrics, Node, Server, Stopper};
+use wasmrun_telemetry::Telemetry;
 
-use self::several::{Several, StopOnDrop};
+use self::history::{Folder, HistoryFiles};
+use self::page::Page;
+use self::several::{Others, Several, StopOnDrop};
 use crate::args::{Global, NodeCommand, NodeStart, Output, ResourceCommand, TokenCommand};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
-use crate::{local, log, remote, things};
+use crate::things::{self, ends};
+use crate::{local, log, remote};
 
 /// How long the token serves that a head prints.
 const TOKEN: Duration = Duration::from_secs(3600);
@@ -42,7 +50,9 @@ pub fn node(command: &NodeCommand, global: &Global, printer: &Printer) -> Comman
                 node: node.clone(),
                 is_draining: !undo,
             };
-            ask(request, global)?;
+            let client = remote::connect(global, &TenantName::default())?;
+            ask(&client, request)?;
+            let node = named(&client, What::Members, node, printer);
             match undo {
                 true => printer.note(format_args!("node {node} takes work again")),
                 false => printer.note(format_args!("node {node} takes no new work")),
@@ -62,7 +72,8 @@ pub fn node(command: &NodeCommand, global: &Global, printer: &Printer) -> Comman
                 amount,
                 is_kept: at.persist,
             };
-            match ask(Request::SetResource(Box::new(set)), global)? {
+            let client = remote::connect(global, &TenantName::default())?;
+            match ask(&client, Request::SetResource(Box::new(set)))? {
                 Response::Text(text) if printer.output == Output::Json => {
                     printer.json(&json!({ "version": 1, "message": text }))
                 }
@@ -78,7 +89,9 @@ pub fn node(command: &NodeCommand, global: &Global, printer: &Printer) -> Comman
                 node: node.clone(),
                 is_forced: *force,
             };
-            ask(request, global)?;
+            let client = remote::connect(global, &TenantName::default())?;
+            ask(&client, request)?;
+            let node = named(&client, What::Members, node, printer);
             printer.note(format_args!(
                 "node {node} is out of the cluster, and nobody talks to it; tokens that it may know are to be revoked, too"
             ));
@@ -97,19 +110,14 @@ fn token(command: &TokenCommand, global: &Global, printer: &Printer) -> CommandR
             lifetime,
         } => {
             let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
-            let request = match name {
-                Some(name) => Request::CreateClientToken {
-                    name: name.clone(),
-                    is_reusable: *many,
-                    lifetime_ms,
-                },
-                None => Request::CreateToken {
-                    is_for_clients: *client,
-                    is_reusable: *many,
-                    lifetime_ms,
-                },
+            let request = Request::CreateToken {
+                is_for_clients: *client,
+                is_reusable: *many,
+                lifetime_ms,
+                name: name.clone(),
             };
-            let Response::Text(token) = ask(request, global)? else {
+            let client = remote::connect(global, &TenantName::default())?;
+            let Response::Text(token) = ask(&client, request)? else {
                 return Err(Failure::usage("the node has answered with something else"));
             };
             match printer.output {
@@ -119,23 +127,30 @@ fn token(command: &TokenCommand, global: &Global, printer: &Printer) -> CommandR
         }
         TokenCommand::List => things::tokens(global, printer),
         TokenCommand::Revoke { id } => {
-            ask(Request::RevokeToken(id.clone()), global)?;
+            let client = remote::connect(global, &TenantName::default())?;
+            ask(&client, Request::RevokeToken(id.clone()))?;
+            let id = named(&client, What::Tokens, id, printer);
             printer.note(format_args!("token {id} lets nobody join any more"));
             Ok(())
         }
     }
 }
 
-fn ask(request: Request, global: &Global) -> Result<Response, Failure> {
-    let client = remote::connect(global, &TenantName::default())?;
+fn ask(client: &Client, request: Request) -> Result<Response, Failure> {
     client.wait(client.request(request)).map_err(remote::failed)
+}
+
+/// A node or a token that something was done to, in words.
+fn named(client: &Client, what: What, text: &str, printer: &Printer) -> String {
+    ends::named(client, List::of(what), text, printer)
 }
 
 /// Begins to log what the options say.
 fn log(options: &NodeStart, global: &Global) -> Option<log::Logging> {
     let unsaid = match () {
         () if global.verbose => LevelFilter::DEBUG,
-        () if global.quiet => LevelFilter::WARN,
+        // Who tries several nodes out wants to read what comes.
+        () if global.quiet || options.cluster.local.is_some() => LevelFilter::WARN,
         () => LevelFilter::INFO,
     };
     let filter = options.watch.log.clone();
@@ -159,37 +174,33 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     let address = remote::address(global)?;
     let several = options.cluster.local.map(Several::new).transpose()?;
     let mut config = local::config(&options.node)?;
+    config.history_bytes = Some(options.watch.history_memory);
     config.cluster = cluster::config(&options.cluster, several.as_ref())?;
     if let Some(several) = &several {
         several.share(&mut config);
     }
     let is_head = options.cluster.head || several.is_some();
+    let history = Folder::open(&options.watch)?;
     let node = local::start_as(config, printer)?;
     log::set_node(node.name());
-    if let (log::Format::Json, CacheStatus::Unusable { reason, .. }) =
-        (options.watch.log_format, node.engine().cache_status())
-    {
-        // The note about it is not shown.
-        tracing::warn!(%reason, "modules are compiled anew each time");
-    }
+    log_cache(options, &node);
     let served = node.serve(&address);
     let server = served.map_err(|error| Failure::new(Exit::Usage, error))?;
+    let followers = followers(options, history, &node, &server)?;
     let (version, resources) = (env!("CARGO_PKG_VERSION"), node.total());
     tracing::info!(id = %node.id(), %address, version, %resources, "the node has started");
     let metrics = serve_metrics(metrics, &server)?;
+    let page = Page::serve(&options.page, &address, &server)?;
     let token = match is_head {
         true => node.join_token(true, TOKEN).transpose()?,
         false => None,
     };
     let stopper = server.stopper();
     // However this ends, they do, too.
-    let guard = match (several, &token) {
-        (Some(several), Some(token)) => {
-            let others = several.start(token, options.watch.metrics, *printer)?;
-            Some(StopOnDrop(Arc::new(others)))
-        }
-        _ => None,
-    };
+    let start =
+        |(several, token): (Several, _)| several.start(token, options.watch.metrics, *printer);
+    let others = several.zip(token.as_ref()).map(start).transpose()?;
+    let guard = others.map(|others| StopOnDrop(Arc::new(others)));
     let others = guard.as_ref().map(|it| it.0.clone());
     if options.cluster.tied {
         stop_with_input(stopper.clone());
@@ -197,14 +208,13 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     stop_on_signals(stopper, others.clone(), *printer)?;
     let told = Told {
         node: &node,
-        address: &address.to_string(),
-        token: token.as_ref(),
+        address: &address,
+        token: token.as_ref().filter(|_| others.is_none()),
         metrics: metrics.as_ref().map(Metrics::address),
+        page: page.as_ref().map(Page::url),
+        others: others.as_deref(),
     };
     told.tell(printer)?;
-    if let Some(others) = &others {
-        others.wait_until_there(&node, printer)?;
-    }
     notify::ready(&format!("node {} listens at {address}", node.name()));
     let is_now = server.wait();
     // However that came.
@@ -213,17 +223,40 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
         others.stop(is_now);
         others.wait();
     }
+    drop(page);
     let is_removed = node.is_removed();
     // Before those who have asked for it hear that we have stopped.
     node.leave_cluster();
     drop(server);
     drop(node);
+    // They are given what ended because the node does, too.
+    drop(followers);
     tracing::info!("the node has stopped");
     if is_removed {
         return Err(Failure::new(Exit::Usage, ClusterError::Removed));
     }
     printer.note("stopped");
     Ok(())
+}
+
+/// Begins to give attempts that end to those who want them, until it is dropped.
+fn followers(
+    options: &NodeStart,
+    history: Option<Folder>,
+    node: &Node,
+    server: &Server,
+) -> Result<(Option<HistoryFiles>, Option<Telemetry>), Failure> {
+    let files = HistoryFiles::start(history, node.name(), server)?;
+    Ok((files, otlp::start(&options.watch, node, server)?))
+}
+
+/// Logs that compiled code is not kept, where the note about it is not shown.
+fn log_cache(options: &NodeStart, node: &Node) {
+    if let (log::Format::Json, CacheStatus::Unusable { reason, .. }) =
+        (options.watch.log_format, node.engine().cache_status())
+    {
+        tracing::warn!(%reason, "modules are compiled anew each time");
+    }
 }
 
 /// Where metrics are served, if they are. Whoever reaches that can read them: where that may be another machine,
@@ -257,38 +290,81 @@ fn serve_metrics(address: Option<SocketAddr>, server: &Server) -> Result<Option<
 /// Where the node is, and how others join it.
 struct Told<'a> {
     node: &'a Node,
-    address: &'a str,
+    address: &'a Address,
+    /// None where the others have joined already.
     token: Option<&'a JoinToken>,
     metrics: Option<SocketAddr>,
+    page: Option<String>,
+    others: Option<&'a Others>,
 }
 
 impl Told<'_> {
+    /// Says it, once all nodes are there. Who is told to stop before that says nothing.
     fn tell(&self, printer: &Printer) -> CommandResult {
+        if let Some(others) = self.others
+            && !others.wait_until_there(self.node)?
+        {
+            return Ok(());
+        }
         let (name, address) = (self.node.name(), self.address);
         if printer.output == Output::Json {
-            return printer.json(&json!({
-                "version": 1, "node": name, "address": address, "process": std::process::id(),
+            let mut told = json!({
+                "version": 1, "node": name, "address": address.to_string(), "process": std::process::id(),
                 "token": self.token.map(ToString::to_string),
                 "metrics": self.metrics.map(|it| it.to_string()),
-            }));
+                "dashboard": self.page,
+            });
+            if let Some(others) = self.others {
+                let others = others.addresses();
+                let others = others.map(|(node, at)| json!({ "node": node, "address": at }));
+                told["others"] = others.collect();
+            }
+            return printer.json(&told);
         }
         printer.result(format_args!("node {name} listens at {address}"))?;
         if let Some(metrics) = self.metrics {
             printer.result(format_args!("metrics are at http://{metrics}/metrics"))?;
+        }
+        if let Some(page) = &self.page {
+            printer.result(format_args!(
+                "the page is at {page}: wasmrun dashboard opens it"
+            ))?;
         }
         if let Some(token) = self.token {
             printer.result(format_args!(
                 "others join within an hour with: wasmrun node start --join {token}"
             ))?;
         }
-        Ok(())
+        match self.others {
+            Some(others) => self.tell_of_others(others, printer),
+            None => Ok(()),
+        }
+    }
+
+    /// Which there are, and what to do with them.
+    fn tell_of_others(&self, others: &Others, printer: &Printer) -> CommandResult {
+        for (name, address) in others.addresses() {
+            printer.result(format_args!("node {name} listens at {address}"))?;
+        }
+        // What commands in this environment do not find by themselves.
+        let is_found = wasmrun_client::default_address().is_ok_and(|it| it == *self.address);
+        let option = match is_found {
+            true => String::new(),
+            false => format!(" --address {}", self.address),
+        };
+        let count = 1 + others.addresses().count();
+        printer.result(format_args!(
+            "{count} nodes are there\n\
+             to use them: wasmrun{option} submit MODULE\n\
+             to end them: Ctrl-C, or wasmrun{option} node stop"
+        ))
     }
 }
 
 /// The first signal lets what runs end, the second does not.
 fn stop_on_signals(
     stopper: Stopper,
-    others: Option<Arc<several::Others>>,
+    others: Option<Arc<Others>>,
     printer: Printer,
 ) -> Result<(), Failure> {
     let is_second = AtomicBool::new(false);

@@ -20,7 +20,8 @@ use wasmrun_model::resource::Amount;
 use wasmrun_node::{JoinToken, Machine, Node, NodeConfig};
 
 use super::cluster::TOKEN;
-use crate::fail::{CommandResult, Failure};
+use crate::args::COLLECTOR;
+use crate::fail::Failure;
 use crate::printer::Printer;
 
 /// How long all nodes may take to find each other.
@@ -29,15 +30,26 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Options of ours that the others do not get, and how many values they have.
-const OURS: [(&str, usize); 7] = [
+const OURS: [(&str, usize); 15] = [
     ("--local", 1),
     ("--head", 0),
     ("--listen", 1),
     ("--address", 1),
     ("--output", 1),
     ("-o", 1),
+    // We say what there is to say.
+    ("--quiet", 0),
+    ("-q", 0),
     // Each has its own.
     ("--metrics", 0),
+    // What is followed is followed at one.
+    ("--history-dir", 1),
+    ("--history-files", 1),
+    ("--otlp", 1),
+    // One page shows them all.
+    ("--dashboard", 0),
+    ("--dashboard-cert", 1),
+    ("--dashboard-key", 1),
 ];
 
 /// A cluster on one machine, before it is started.
@@ -58,6 +70,8 @@ pub struct Others {
 
 struct Other {
     name: String,
+    /// Of its socket.
+    address: String,
     /// Gone when the process is.
     process: Mutex<Option<Pid>>,
     /// Closing it ends the node at once.
@@ -112,6 +126,9 @@ impl Several {
             let state = dir.join(&name);
             let socket = format!("unix:{}/node.sock", state.display());
             let mut args = inherited(std::env::args_os().skip(1));
+            if !printer.is_verbose() {
+                args.push("-q".into());
+            }
             let mut unless_given = |option: &str, value: Option<String>| {
                 let is_given = args.iter().any(|arg| {
                     let arg = arg.to_string_lossy();
@@ -145,22 +162,24 @@ impl Several {
                 .env(TOKEN, token.to_string())
                 // Only we are somebody's service.
                 .env_remove("NOTIFY_SOCKET")
+                .env_remove(COLLECTOR)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 // Ctrl-C is for us: we tell them.
                 .process_group(0);
             let child = command.spawn();
             let child = child.with_context(|| format!("cannot start node {name}"))?;
-            others.watch(name, child, printer);
+            others.watch(name, socket, child, printer);
         }
         Ok(others)
     }
 }
 
 impl Others {
-    fn watch(&mut self, name: String, mut child: Child, printer: Printer) {
+    fn watch(&mut self, name: String, address: String, mut child: Child, printer: Printer) {
         let other = Arc::new(Other {
             name,
+            address,
             process: Mutex::new(Some(Pid::from_child(&child))),
             input: Mutex::new(child.stdin.take()),
         });
@@ -177,8 +196,13 @@ impl Others {
         lock(&self.watching).push(watching);
     }
 
-    /// Waits until all nodes are in the cluster.
-    pub fn wait_until_there(&self, node: &Node, printer: &Printer) -> CommandResult {
+    /// The names of the nodes, and where they listen for commands.
+    pub fn addresses(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.nodes.iter().map(|it| (&*it.name, &*it.address))
+    }
+
+    /// Waits until all nodes are in the cluster. Whether they are: they may be told to stop before.
+    pub fn wait_until_there(&self, node: &Node) -> Result<bool, Failure> {
         let mut left = PATIENCE;
         while !node.wait_for_members(self.count, LOOK) {
             left = left.saturating_sub(LOOK);
@@ -189,13 +213,13 @@ impl Others {
                 None => continue,
             };
             if self.is_stopping.load(Ordering::SeqCst) {
-                return Ok(());
+                return Ok(false);
             }
             self.stop(true);
             self.wait();
             return Err(Failure::usage(why));
         }
-        printer.result(format_args!("{} nodes are there", self.count))
+        Ok(true)
     }
 
     /// Lets all of them end what runs, or end at once.
@@ -281,8 +305,16 @@ mod tests {
             "--address=unix:/x",
             "-ojson",
             "-v",
+            "-q",
             "--head",
             "--metrics=127.0.0.1:1",
+            "--history-dir",
+            "/x",
+            "--otlp=http://localhost:4317",
+            "--dashboard",
+            "--dashboard-cert",
+            "cert.pem",
+            "--dashboard-key=key.pem",
         ];
         let kept = inherited(given.iter().map(OsString::from));
         assert_eq!(kept, ["node", "start", "--node-cpus", "2", "-v"]);

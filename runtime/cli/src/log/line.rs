@@ -193,7 +193,7 @@ fn is_word(text: &str) -> bool {
 }
 
 /// A time as RFC 3339 has it, in UTC, to the microsecond.
-fn stamp(time: OffsetDateTime) -> String {
+pub fn stamp(time: OffsetDateTime) -> String {
     let (date, clock) = (time.date(), time.time());
     format!(
         "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",

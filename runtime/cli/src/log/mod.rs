@@ -22,6 +22,8 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
+pub use self::line::stamp;
+
 use self::line::Line;
 use self::rate::{Rate, Verdict};
 use self::writer::Writer;

@@ -1,0 +1,34 @@
+//! What `dashboard` takes, and a node that has a page.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+use super::things::listening;
+
+/// The page of a node.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Page")]
+pub struct PageOptions {
+    /// Serve a page for browsers.
+    ///
+    /// `wasmrun dashboard` makes a link to it [default address: 127.0.0.1:7463, or the next port that is free].
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, value_parser = listening)]
+    pub dashboard: Option<Option<SocketAddr>>,
+    /// Encrypt the page with this certificate, a PEM file.
+    ///
+    /// It is needed where other machines reach the page's address.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires_all = ["dashboard", "dashboard_key"])]
+    pub dashboard_cert: Option<PathBuf>,
+    /// The certificate's key, a PEM file.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "dashboard_cert")]
+    pub dashboard_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct Dashboard {
+    /// Print the link and open nothing.
+    #[arg(long)]
+    pub no_open: bool,
+}
