@@ -350,6 +350,19 @@ fn copied(error: &Error) -> Error {
     }
 }
 
+/// What people call what this process submits: its script, or the interpreter.
+fn script(py: Python<'_>) -> String {
+    let first =
+        || -> PyResult<String> { py.import("sys")?.getattr("argv")?.get_item(0)?.extract() };
+    // An embedded interpreter may have none.
+    let path = PathBuf::from(first().unwrap_or_default());
+    let name = path.file_name().and_then(|name| name.to_str());
+    match name {
+        Some(name) if !matches!(name, "-c" | "-m") => name.to_owned(),
+        _ => "python".to_owned(),
+    }
+}
+
 /// A session with a node. It ends when it is closed, or the process does.
 #[pyclass(frozen, module = "wasmrun._wasmrun")]
 pub(crate) struct Session(pub(crate) Arc<Shared>);
@@ -382,10 +395,8 @@ impl Session {
             Some(folder) => identity::load(folder).map_err(|error| invalid(&error))?,
             None => None,
         };
-        let connected = py.detach(|| match identity {
-            Some(identity) => Client::connect_as(&address, tenant, identity),
-            None => Client::connect(&address, tenant),
-        });
+        let job = script(py);
+        let connected = py.detach(|| Client::connect_for(&address, tenant, identity, &job));
         let client = connected.map_err(|error: ConnectError| failure::of_connecting(py, &error))?;
         let queue = Arc::<Queue>::default();
         client
@@ -554,10 +565,7 @@ impl Session {
     /// The nodes of the cluster, as far as the one that is asked knows.
     fn members(&self, py: Python<'_>) -> PyResult<Vec<Py<PyDict>>> {
         let client = self.0.client();
-        let list = wire::List {
-            what: wire::What::Members,
-            filters: Vec::new(),
-        };
+        let list = wire::List::of(wire::What::Members);
         let listed = self.0.wait(py, async move { client.list(list).await })?;
         let listed = listed.map_err(|error| failure::of_request(py, &error))?;
         let wire::Rows::Members(rows) = listed.rows else {
