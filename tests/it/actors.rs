@@ -89,9 +89,9 @@ fn futures_are_arguments_of_constructors_and_calls() {
             "[\"8\", ",
             // The actor that was never born says why.
             DIED,
-            "#number) failed: the guest trapped",
+            "(number) failed: the guest trapped",
             "failed (FailureKind::Dependency): argument 1 could not be made",
-            "#number) failed: the guest trapped",
+            "(number) failed: the guest trapped",
             ", \"9\"]",
         ],
     );

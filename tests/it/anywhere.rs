@@ -100,7 +100,7 @@ fn lists_and_the_status_are_of_all_nodes() {
         let held = rows(at, "tenants", &["name=red", "node=b"]);
         assert_ne!(held[0]["used"]["CPU"], Json::Null, "{held:?}");
         // The session that submitted it is known where it runs, too.
-        let jobs = rows(at, "jobs", &["node=a"]);
+        let jobs = rows(at, "jobs", &["node=a", "name=spin"]);
         assert_eq!(jobs.len(), 1, "{jobs:?}");
         assert!(rows(at, "tasks", &["node=c", "name=spin"]).is_empty());
         let status = at.command(&["status"]).json(0);
@@ -316,13 +316,15 @@ fn a_job_is_all_that_a_session_has_submitted() {
     while !rows(c, "tasks", &["state=running"]).is_empty() {}
     let over = c.command(&["cancel", &job]).fails(2);
     assert_says(&over, &["no live tasks"]);
-    // What is left to a node is one job there, and its output is kept.
+    // What is left to a node at once is one job, and its output is kept.
     let first = detached(a, "say(1)", &["--strategy", "node:b"]);
-    wait_for(c, &first, "finished");
+    let first = wait_for(c, &first, "finished")["job"].clone();
     let second = detached(a, "say(2)", &["--strategy", "node:c"]);
-    let job = wait_for(c, &second, "finished")["job"].clone();
-    let logged = b.command(&["logs", job.as_str().expect("an id")]).ok();
-    assert_eq!(logged, "0 at b\n0 at c\n1 at c\n");
+    let second = wait_for(c, &second, "finished")["job"].clone();
+    for (job, said) in [(first, "0 at b\n"), (second, "0 at c\n1 at c\n")] {
+        let logged = b.command(&["logs", job.as_str().expect("an id")]).ok();
+        assert_eq!(logged, said);
+    }
 }
 
 #[test]

@@ -251,8 +251,12 @@ fn a_node_that_drains_is_seen_by_all() {
     let (head, token) = Member::head("a");
     let b = Member::joined("b", &token);
     head.wait_for_incarnation("b", 1);
-    head.command(&["node", "drain", "b"]).ok();
-    head.wait_for("b", "draining");
+    let drained = head.command(&["node", "drain", "b"]).run();
+    assert_eq!(drained.code, Some(0), "{drained}");
+    let seen = head.wait_for("b", "draining");
+    let id = seen["id"].as_str().expect("an id");
+    let said = format!("node b ({id}) takes no new work\n");
+    assert_eq!(drained.stderr, said);
     b.wait_for("b", "draining");
     b.command(&["node", "drain", "b", "--undo"]).ok();
     head.wait_for("b", "alive");
@@ -288,7 +292,9 @@ fn who_does_not_belong_here_is_told_why() {
     let valid = tokens.iter().filter(|it| it["state"] == "valid");
     for token in valid.filter(|it| it["many"] == false) {
         let id = token["id"].as_str().expect("an id");
-        b.command(&["node", "token", "revoke", id]).ok();
+        let revoked = b.command(&["node", "token", "revoke", &id[..12]]).run();
+        assert_eq!(revoked.code, Some(0), "{revoked}");
+        assert_says(&revoked.stderr, &[id, "lets nobody join any more"]);
     }
     let said = new().starting(&["--join", &taken]).fails(4);
     assert_says(&said, &["this token was revoked"]);
@@ -328,8 +334,7 @@ fn one_command_makes_a_cluster_of_this_machine() {
     cluster.wait_for(Stream::Out, "3 nodes are there");
     let listed = wasmrun(&["node", "list"]).json(0);
     let nodes = listed["nodes"].as_array().expect("a list");
-    let mut names: Vec<_> = nodes.iter().filter_map(|it| it["name"].as_str()).collect();
-    names.sort_unstable();
+    let names: Vec<_> = nodes.iter().filter_map(|it| it["name"].as_str()).collect();
     assert_eq!(names, ["n1", "n2", "n3"]);
     // Every user of this machine can read these.
     let folder = temporary.path().to_string_lossy();
@@ -342,6 +347,14 @@ fn one_command_makes_a_cluster_of_this_machine() {
     cluster.signal(Signal::INT);
     let ended = cluster.end();
     assert_eq!(ended.code, Some(0), "{ended}");
+    // Little, and no token.
+    let said = ended.stdout_text();
+    let n1 = format!("node n1 listens at {address}\n");
+    let others = ["node n2 listens at unix:", "node n3 listens at unix:"];
+    let rest = "3 nodes are there\nto use them: wasmrun submit MODULE\nto end them: Ctrl-C, or wasmrun node stop\n";
+    assert_says(&said, &[&n1, others[0], others[1], rest]);
+    assert_eq!(said.lines().count(), 6, "{ended}");
+    assert!(!ended.stderr.contains(" INFO "), "{ended}");
     let left = std::fs::read_dir(temporary.path()).unwrap().count();
     assert_eq!(left, 0, "the key of the cluster's authority, for one");
 }

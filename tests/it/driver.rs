@@ -91,10 +91,7 @@ impl Driver {
     /// Waits until a task with such a name runs. As below.
     fn wait_for_running(&self, name: &str) {
         loop {
-            let list = List {
-                what: What::Tasks,
-                filters: vec![("state".into(), "running".into())],
-            };
+            let list = List::of(What::Tasks).with("state", "running");
             match self.client.wait(self.client.list(list)).unwrap().rows {
                 Rows::Tasks(rows) if rows.iter().any(|row| row.name.ends_with(name)) => return,
                 Rows::Tasks(_) => {}
@@ -120,10 +117,7 @@ impl Driver {
     /// Waits until so many objects are kept or in the store. As below.
     fn wait_for_objects(&self, count: usize) {
         loop {
-            let list = List {
-                what: What::Objects,
-                filters: Vec::new(),
-            };
+            let list = List::of(What::Objects);
             match self.client.wait(self.client.list(list)).unwrap().rows {
                 Rows::Objects(rows) if rows.len() == count => return,
                 Rows::Objects(_) => {}
@@ -135,10 +129,7 @@ impl Driver {
     /// Waits until there are so many actors. Each look is a request, which takes its time.
     fn wait_for_actors(&self, count: usize) {
         loop {
-            let list = List {
-                what: What::Actors,
-                filters: vec![("state".into(), "running".into())],
-            };
+            let list = List::of(What::Actors).with("state", "running");
             match self.client.wait(self.client.list(list)).unwrap().rows {
                 Rows::Actors(rows) if rows.len() == count => return,
                 Rows::Actors(_) => {}
@@ -362,15 +353,16 @@ fn what_a_session_has_no_handle_of_cannot_be_stored() {
         ],
     );
     // More than there may be, whatever they are.
-    let put = wire::PutWith {
+    let put = wire::Put {
         form: wire::Form::Postcard,
         len: 0,
         is_kept: false,
         room_ms: None,
+        can_stage: false,
         objects: vec![six.name(); wire::MAX_NAMES],
         actors: vec![counter.name()],
     };
-    let put = driver.client.request(wire::Request::PutWith(Box::new(put)));
+    let put = driver.client.request(wire::Request::Put(Box::new(put)));
     let refused = driver.client.wait(put).unwrap_err();
     assert_says(
         &refused.to_string(),

@@ -449,6 +449,7 @@ impl Raw {
             protocol: wire::PROTOCOL,
             version: "raw".into(),
             tenant: TenantName::default(),
+            job: String::new(),
         };
         let hello = wire::encode(&hello).expect("it is short");
         raw.0.writer.write_all(&hello).await.expect("it is open");

@@ -60,3 +60,20 @@ fn ways_to_fail_are_shown_one_by_one() {
     );
     assert_eq!(named(&json["functions"], "price-all")["errors"], Json::Null);
 }
+
+#[test]
+fn the_error_of_the_sdk_is_spelled_out_once() {
+    let text = inspect("word-count").ok();
+    let says = [
+        "#reduce: func(parts: list<object>, count: u32) -> result<record { words: u64, different: u64, ",
+        " }, error>\n      fails with error\n",
+        "\ntypes\n  error: one of\n    failed(record { kind: enum { guest, trap, ",
+        "\n    timed-out\n    deadlock(string)\n    refused(string)\n",
+    ];
+    assert_says(&text, &says);
+    assert_eq!(text.matches("timed-out").count(), 1, "{text}");
+    let json = inspect("word-count").json(0);
+    let errors = &named(&json["functions"], "reduce")["errors"];
+    assert_eq!(errors[1], json!({"case": "timed-out", "type": null}));
+    assert!(!inspect("orders").ok().contains("\ntypes\n"));
+}

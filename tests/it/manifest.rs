@@ -440,7 +440,7 @@ fn annotations_that_make_no_sense() {
             "cannot read the module /no/such/file",
         ),
         (
-            annotate(Path::new("/proc/self/exe"), &out).args(["--cpus", "1"]),
+            annotate(Path::new("/bin/sh"), &out).args(["--cpus", "1"]),
             "this is not a wasm module",
         ),
     ] {

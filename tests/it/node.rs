@@ -253,7 +253,6 @@ fn an_actor_that_somebody_else_may_kill_is_no_deadlock() {
         assert_says(&node.wasmrun(["explain", crowd]).ok(), &["wait"]);
     }
     node.wasmrun(["actor", "kill", "holder-0"]).ok();
-    node.wait_for("finished", 1);
     assert_eq!(node.wasmrun(["object", "get", crowd]).ok(), "4\n");
 }
 

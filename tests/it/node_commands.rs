@@ -38,13 +38,40 @@ fn jobs_nodes_and_tenants_are_listed() {
     };
     let ids = [spin("red"), spin("red"), spin("blue")];
     node.wait_for("running", 2);
-    // What is detached is all of one job.
+    // What is submitted at once is a job, the newest first.
     let jobs = rows("jobs");
-    assert_eq!(jobs[0]["tasks"], 3, "{jobs}");
+    let all = jobs.as_array().expect("a list");
+    assert_eq!(all.len(), 3, "{jobs}");
+    assert_eq!(jobs[0]["tenant"], "blue", "{jobs}");
+    for job in all {
+        assert_eq!(
+            (&job["name"], &job["state"]),
+            (&"spin".into(), &"running".into())
+        );
+        let states = &job["states"];
+        let live = states["running"].as_u64().zip(states["waiting"].as_u64());
+        assert_eq!(
+            live.map(|(running, waiting)| running + waiting),
+            Some(1),
+            "{job}"
+        );
+    }
     let job = jobs[0]["id"].as_str().expect("an id");
-    let filter = format!("job={job}");
-    let tasks = node.wasmrun(["list", "tasks", "-f", &filter]).json(0);
-    assert_eq!(tasks["tasks"].as_array().map(Vec::len), Some(3));
+    // The beginning of an id will do.
+    for begins in [job, &job[..12]] {
+        let filter = format!("job={begins}");
+        let tasks = node.wasmrun(["list", "tasks", "-f", &filter]).json(0);
+        assert_eq!(tasks["tasks"].as_array().map(Vec::len), Some(1));
+        assert_eq!(tasks["tasks"][0]["id"], *ids[2], "{tasks}");
+    }
+    for (what, filter, says) in [
+        ("tasks", "state=runing", "'runing': choose from placeable, "),
+        ("objects", "kept=true", "choose from yes, no"),
+        ("tasks", "id=none", "the id 'none', or one that begins so"),
+    ] {
+        let said = node.wasmrun(["list", what, "-f", filter]).fails(2);
+        assert_says(&said, &["error: no row has ", says]);
+    }
     let nodes = rows("nodes");
     assert_eq!(nodes.as_array().map(Vec::len), Some(1), "{nodes}");
     let tenants = rows("tenants");
@@ -57,7 +84,7 @@ fn jobs_nodes_and_tenants_are_listed() {
     assert_eq!(of("blue")["submitted"], 1);
     // For people: the same columns.
     for (what, says) in [
-        ("jobs", &["id", "tasks", job, "3"][..]),
+        ("jobs", &["id", "tasks", job, "0/1", "spin"][..]),
         ("tenants", &["name", "blue", "red"]),
         ("nodes", &["CPU 2"]),
     ] {
@@ -72,7 +99,60 @@ fn jobs_nodes_and_tenants_are_listed() {
         node.wasmrun(["cancel", id, "--tenant", tenant]).ok();
     }
     node.wait_for("cancelled", 3);
-    assert_eq!(rows("jobs"), Json::Array(vec![]), "nothing of it is left");
+    for job in rows("jobs").as_array().expect("a list") {
+        assert_eq!(
+            (&job["state"], &job["states"]["cancelled"]),
+            (&"cancelled".into(), &1.into())
+        );
+    }
+}
+
+#[test]
+fn what_is_ended_is_named_as_a_whole() {
+    let node = Node::start();
+    let said = |args: &[&str]| {
+        let ended = node.wasmrun([]).args(args).run();
+        let is_good = ended.code == Some(0) && ended.stdout.is_empty();
+        assert!(is_good, "{ended}");
+        ended.stderr
+    };
+    let spin = || {
+        let spin = node.submit("spin()").arg("--detach").ok();
+        node.wait_for("running", 1);
+        spin.trim().to_owned()
+    };
+    let task = spin();
+    let expected = format!("task {task} (spin) is cancelled, and all that it has started\n");
+    assert_eq!(said(&["cancel", &task[..20]]), expected);
+    node.wait_for("cancelled", 1);
+    assert_eq!(said(&["cancel", "-q", &spin()]), "");
+    node.wait_for("cancelled", 2);
+    let create = |name| {
+        let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
+        let id = create.args(["counter", "1", "--name", name]).ok();
+        id.trim().to_owned()
+    };
+    for (name, command) in [("one", &["cancel"][..]), ("two", &["actor", "kill"])] {
+        let id = create(name);
+        let said = said(&[command, &[name]].concat());
+        assert_eq!(said, format!("actor {name} ({id}) is ended\n"));
+    }
+    let file = node.dir.path().join("file");
+    fs::write(&file, "text").unwrap();
+    let object = node.wasmrun(["put"]).arg(&file).ok();
+    let object = object.trim();
+    let deleted = format!("object {object} is deleted\n");
+    assert_eq!(said(&["object", "delete", &object[..30]]), deleted);
+    let create = ["group", "create", "--detach", "--kind", "pack"];
+    let create = node
+        .wasmrun(create)
+        .args(["--bundle", "cpus=1", "--name", "g"]);
+    let group = create.ok();
+    let removed = format!(
+        "placement group g ({}) is removed, and what ran in it has ended\n",
+        group.trim()
+    );
+    assert_eq!(said(&["group", "remove", "g"]), removed);
 }
 
 #[test]

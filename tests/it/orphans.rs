@@ -80,7 +80,7 @@ fn whoever_waits_for_the_actor_hears_that_a_caller_is_gone() {
     assert_says(
         &ended.stderr,
         &[
-            "its caller was gone for 2 s in the middle of call ",
+            "its caller was gone for 2s in the middle of call ",
             ".spin (",
         ],
     );

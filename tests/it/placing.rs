@@ -143,7 +143,7 @@ fn whoever_waits_for_a_node_that_is_not_there_is_told() {
 fn a_list_is_filtered_by_its_own_fields_only() {
     let [a] = nodes([("a", &[])]);
     for what in [
-        "tasks", "actors", "objects", "jobs", "modules", "nodes", "tenants", "groups",
+        "tasks", "attempts", "actors", "objects", "jobs", "modules", "nodes", "tenants", "groups",
     ] {
         let error = a.command(&["list", what, "-f", "colour=red"]).fails(2);
         let says = ["this list has no field 'colour'", "can be filtered by"];
@@ -151,8 +151,18 @@ fn a_list_is_filtered_by_its_own_fields_only() {
         // Each that it names can be asked for.
         let (_, fields) = error.trim().split_once("filtered by ").expect("a list");
         for field in fields.split(", ") {
-            a.command(&["list", what, "-f", &format!("{field}=red")])
-                .ok();
+            let ask = |value: &str| a.command(&["list", what, "-f", &format!("{field}={value}")]);
+            let value = match field {
+                "id" | "job" | "parent" | "digest" => "0".to_owned(),
+                "state" | "place" | "kept" | "kind" | "detached" => {
+                    let error = ask("red").fails(2);
+                    let (_, choices) = error.split_once("choose from ").expect("choices");
+                    let first = choices.trim().split(", ").next();
+                    first.expect("there are some").to_owned()
+                }
+                _ => "red".to_owned(),
+            };
+            ask(&value).ok();
         }
     }
 }

@@ -14,7 +14,12 @@ fn arguments_arrive_as_they_are() {
     for guest in PROGRAMS {
         let args = ["args", "a b", "", "ä😀", "--cpus", "-x", "$i", "--", "*"];
         let run = Wasmrun::submit(guest).program(args);
-        assert_eq!(run.ok(), "a b\n\nä😀\n--cpus\n-x\n$i\n--\n*\n");
+        let ended = run.run();
+        assert_eq!(ended.code, Some(0), "{ended}");
+        let printed = ended.stdout_text();
+        assert_eq!(printed, "a b\n\nä😀\n--cpus\n-x\n$i\n--\n*\n");
+        // It is the index of nothing here.
+        assert_says(&ended.stderr, &["warning: $i is", "add --array"]);
         let many: Vec<String> = (0..2000).map(|n| n.to_string()).collect();
         let run = Wasmrun::submit(guest).program(["args"]).program(&many);
         assert_eq!(run.ok(), many.join("\n") + "\n");

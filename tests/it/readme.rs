@@ -81,7 +81,9 @@ fn alike(typed: &str, text: &str) -> String {
         &format!("node: \"{MACHINE}\""),
     );
     let text = text.replace(&format!("(node {host})"), &format!("(node {MACHINE})"));
-    let is_timed = typed.contains(" -v") || typed.contains("--array");
+    let is_timed = [" -v", "--array", "--from-lines"]
+        .iter()
+        .any(|option| typed.contains(option));
     let lines = text.lines().map(|line| match is_counted(typed) {
         true => line.replace(
             |it: char| it.is_ascii_digit() || it.is_whitespace() || ",─".contains(it),
@@ -104,9 +106,9 @@ fn is_counted(typed: &str) -> bool {
 fn timeless(word: &str, is_timed: bool) -> String {
     let bare = word.trim_matches(|it: char| "\",:".contains(it));
     let is_id = matches!(bare.len(), 32 | 64) && bare.chars().all(|it| it.is_ascii_hexdigit());
-    let number = bare.strip_suffix('s').unwrap_or(bare);
-    let number = number.trim_end_matches(['µ', 'm']);
-    let is_time = is_timed && number.len() < bare.len() && number.parse::<f64>().is_ok();
+    let is_of_time = |it: char| it.is_ascii_digit() || ".nµmhs".contains(it);
+    let begins = bare.starts_with(|it: char| it.is_ascii_digit());
+    let is_time = is_timed && begins && bare.ends_with('s') && bare.chars().all(is_of_time);
     match (is_id, is_time) {
         (true, _) => word.replace(bare, "ID"),
         (_, true) => word.replace(bare, "TIME"),
@@ -162,6 +164,7 @@ fn commands_are_found_as_they_stand_there() {
         ("ran", "ran"),
         ("200.5µs,", "TIME,"),
         ("3s", "TIME"),
+        ("1m4s", "TIME"),
         ("is", "is"),
         ("64MiB", "64MiB"),
     ] {

@@ -574,20 +574,20 @@ fn whoever_wants_details_hears_what_a_task_waits_for() {
         &["--node-cpus", "1"],
         &[
             " has been ready for ",
-            " s: it waits for resources\n",
+            "s: it waits for resources\n",
             "  node n1: unavailable: CPU: needs 1, node has 0 whole units free\n",
         ],
     );
     details(
         &["--node-memory", "100MiB", "--memory", "60MiB"],
         &[
-            " s: it waits for resources\n",
+            "s: it waits for resources\n",
             "  node n1: unavailable: memory: needs 60MiB, node has 40MiB free\n",
         ],
     );
     details(
         &["--max-sandboxes", "1"],
-        &[" s: it waits for one of 1 sandboxes: "],
+        &["s: it waits for one of 1 sandboxes: "],
     );
 }
 

@@ -125,7 +125,7 @@ fn failures_say_what_happened() {
         (
             "read-dependency(\"ouch\")",
             dependency,
-            "#panic) failed: the guest trapped",
+            "(panic) failed: the guest trapped",
         ),
     ] {
         for run in sdk(call) {
@@ -141,7 +141,7 @@ fn failures_say_what_happened() {
             &run.fails(5),
             &[
                 "argument 1 could not be made",
-                "#pi) failed",
+                "(pi) failed",
                 "pi needs at least one part",
             ],
         );

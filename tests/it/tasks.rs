@@ -71,9 +71,9 @@ fn a_failed_argument_fails_the_task_with_the_cause() {
             &run.ok(),
             &[
                 "Dependency): argument 1 could not be made: task ",
-                "#number) failed: the guest trapped",
+                "(number) failed: the guest trapped",
                 "Dependency): argument 1 could not be made: task ",
-                "#double-even) failed: the function returned an error",
+                "(double-even) failed: the function returned an error",
                 "3 is odd",
             ],
         );
@@ -84,7 +84,7 @@ fn a_failed_argument_fails_the_task_with_the_cause() {
         &stderr,
         &[
             "argument 1 could not be made",
-            "#double-even) failed",
+            "(double-even) failed",
             "3 is odd",
         ],
     );

@@ -26,7 +26,7 @@ fn ask_all(at: &Member) {
     for (args, running) in asking {
         let ended = running.end();
         assert_eq!(ended.code, Some(5), "{args:?}: {ended}");
-        let (who, what) = ("node n1, has not answered for 5 s", "wasmrun node list");
+        let (who, what) = ("node n1, has not answered for 5s", "wasmrun node list");
         assert_says(&ended.stderr, &["the control store", who, what]);
     }
     let ended = create.end();

@@ -240,11 +240,7 @@ impl Node {
         eventually(&format!("{task} ran at {}", self.name), || {
             let list = self.command(&["list", "tasks"]).json(0);
             let tasks = list["tasks"].as_array().expect("a list");
-            let function = format!("#{task}");
-            let is_it = |it: &Json| {
-                let name = it["name"].as_str().expect("a name");
-                name.ends_with(&function) && it["state"] == "running"
-            };
+            let is_it = |it: &Json| it["name"] == *task && it["state"] == "running";
             if tasks.iter().any(is_it) {
                 Ok(())
             } else {

@@ -1,0 +1,257 @@
+//! What has happened, from jobs down to attempts: `job`, `timeline`, `logs -f`, and lists of what has ended.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value as Json;
+use wasmrun_tests::{Stream, Wasmrun, assert_says, guest};
+
+use crate::node::Node;
+
+/// The id of the job that a detached submission is.
+fn job_of(submitted: &Json) -> String {
+    submitted["job"].as_str().expect("an id").to_owned()
+}
+
+/// Leaves a program to the node: a command that submits it.
+fn program(node: &Node, args: &[&str]) -> Wasmrun {
+    let submit = node.wasmrun(["submit", "--detach"]).arg(guest("prog-p1"));
+    submit.program(args)
+}
+
+/// The newest job.
+fn newest(node: &Node) -> Json {
+    let jobs = node.wasmrun(["job", "list"]).json(0);
+    jobs["jobs"][0].clone()
+}
+
+#[test]
+fn a_detached_array_is_a_job_with_results_in_order() {
+    let node = Node::start();
+    let submit = node.submit("add($i, 1)").args(["--array", "3,1,2"]);
+    let submitted = submit.args(["--name", "sums", "--detach"]).run();
+    assert_eq!(submitted.code, Some(0), "{submitted}");
+    assert_eq!(submitted.stdout_text().lines().count(), 3, "{submitted}");
+    assert_says(&submitted.stderr, &["job ", ": wasmrun job show "]);
+    // By its name, and by the beginning of its id.
+    node.wasmrun(["job", "wait", "sums"]).ok();
+    let job = newest(&node);
+    assert_eq!(
+        (&job["name"], &job["state"]),
+        (&"sums".into(), &"finished".into())
+    );
+    assert_eq!(
+        (&job["states"]["finished"], &job["states"]["expected"]),
+        (&3.into(), &3.into())
+    );
+    let id = job["id"].as_str().expect("an id");
+    assert_says(&submitted.stderr, &[&id[..8]]);
+    let shown = node.wasmrun(["job", "show", &id[..8]]).ok();
+    assert_says(
+        &shown,
+        &["name      sums", "3 of 3 have ended", "sums  finished"],
+    );
+    let listed = node.wasmrun(["job", "list"]).ok();
+    assert_says(&listed, &["tasks", id, "finished", "3/3", "sums"]);
+    let results = node.wasmrun(["job", "results", "sums"]).ok();
+    assert_eq!(results, "[1] 2\n[2] 3\n[3] 4\n");
+    let json = node.wasmrun(["job", "results", id]).json(0);
+    assert_eq!(
+        (
+            &json["tasks"][2]["array_index"],
+            &json["tasks"][2]["result"]
+        ),
+        (&3.into(), &4.into())
+    );
+    // Into files: a folder, or names.
+    let folder = node.dir.path().join("results");
+    std::fs::create_dir(&folder).unwrap();
+    node.wasmrun(["job", "results", id, "-O"]).arg(&folder).ok();
+    assert_eq!(std::fs::read_to_string(folder.join("2")).unwrap(), "3\n");
+    let pattern = folder.join("sum-$i.txt");
+    node.wasmrun(["job", "results", id, "-O"])
+        .arg(&pattern)
+        .ok();
+    assert_eq!(
+        std::fs::read_to_string(folder.join("sum-1.txt")).unwrap(),
+        "2\n"
+    );
+    let one = node.wasmrun(["job", "results", id, "-O"]);
+    let said = one.arg(folder.join("all")).fails(2);
+    assert_says(&said, &["all results would go to", "$i"]);
+    // What is gone is named.
+    let tasks = json["tasks"].as_array().expect("a list");
+    let second = tasks[1]["task_id"].as_str().expect("an id");
+    node.wasmrun(["object", "delete", second]).ok();
+    let gone = node.wasmrun(["job", "results", id]).run();
+    assert_eq!(gone.code, Some(2), "{gone}");
+    assert_eq!(gone.stdout_text(), "[1] 2\n[3] 4\n");
+    assert_says(&gone.stderr, &["no result is kept of [2]: "]);
+}
+
+#[test]
+fn waiting_ends_as_an_attached_submit_would() {
+    let node = Node::start();
+    // What it says, and the exit code.
+    let waited = |submit: Wasmrun, code: i32| {
+        let job = job_of(&submit.json(0));
+        node.wasmrun(["job", "wait", &job]).fails(code)
+    };
+    waited(node.submit("add(1, 2)").arg("--detach"), 0);
+    let said = waited(node.submit("crash()").arg("--detach"), 5);
+    assert_says(&said, &["crash: the guest trapped"]);
+    waited(program(&node, &["exit", "3"]), 3);
+    // A program's own code says nothing about the whole array.
+    let array = program(&node, &["exit", "$i"]).args_before_last("--array=0,7");
+    let said = waited(array, 5);
+    assert_says(&said, &["1 of 2 tasks of job ", "`wasmrun job show "]);
+    let limited = node.submit("spin()").args(["--time-limit", "50ms"]);
+    waited(limited.arg("--detach"), 6);
+    let spin = job_of(&node.submit("spin()").arg("--detach").json(0));
+    let said = node
+        .wasmrun(["job", "wait", &spin, "--timeout", "1ms"])
+        .fails(6);
+    assert_says(&said, &["has not ended in time", "it goes on"]);
+    // Of several the first that was named and has failed decides.
+    let failed = job_of(&program(&node, &["exit", "4"]).json(0));
+    node.wasmrun(["job", "cancel", &spin[..10]]).ok();
+    node.wasmrun(["job", "wait", &failed, &spin]).fails(4);
+    node.wasmrun(["job", "wait", &spin, &failed]).fails(130);
+    let jobs = node.wasmrun(["job", "list", "-f", "state=cancelled"]);
+    let jobs = jobs.json(0);
+    assert_eq!(jobs["jobs"][0]["id"], *spin, "{jobs}");
+    let unknown = node.wasmrun(["job", "wait", "nobody"]).fails(2);
+    assert_says(&unknown, &["'nobody'"]);
+}
+
+#[test]
+fn a_nested_task_that_failed_is_found() {
+    let node = Node::start();
+    // It starts `crash`, and ends well.
+    node.submit("error-of(\"trap\")").ok();
+    let job = newest(&node);
+    assert_eq!(job["name"], "error-of", "{job}");
+    let id = job["id"].as_str().expect("an id");
+    let filter = format!("job={id}");
+    let list = ["list", "tasks", "-f", &filter, "-f", "state=failed"];
+    let failed = node.wasmrun(list).json(0);
+    let failed = failed["tasks"].as_array().expect("a list");
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    let crash = &failed[0];
+    assert_says(crash["name"].as_str().expect("text"), &["crash"]);
+    assert_says(
+        crash["error"].as_str().expect("text"),
+        &["the guest trapped"],
+    );
+    let parent = crash["parent"].as_str().expect("it was started by another");
+    let filter = format!("parent={parent}");
+    let children = node.wasmrun(["list", "tasks", "-f", &filter]).json(0);
+    assert_eq!(children["tasks"][0]["id"], crash["id"], "{children}");
+    let task = node
+        .wasmrun(["get", crash["id"].as_str().expect("an id")])
+        .json(0);
+    assert_eq!(
+        (&task["state"], &task["job"]),
+        (&"failed".into(), &job["id"])
+    );
+    assert_eq!(task["error"]["kind"], "trap", "{task}");
+    assert!(task["duration_us"].as_u64() > Some(0), "{task}");
+    assert_says(
+        &node.wasmrun(["job", "show", id]).ok(),
+        &["failed first:", "crash", "the guest trapped"],
+    );
+    let text = node.wasmrun(["get", parent]).ok();
+    assert_says(&text, &["state     finished", "job       ", "ran       "]);
+}
+
+#[test]
+fn the_graph_has_who_started_whom_and_what_they_gave_each_other() {
+    let node = Node::start();
+    assert_eq!(node.submit("chain(3)").ok(), "3\n");
+    let job = newest(&node)["id"].as_str().expect("an id").to_owned();
+    let graph = node.wasmrun(["job", "graph", &job]).json(0);
+    let edges = graph["edges"].as_array().expect("a list").iter();
+    let kinds: BTreeSet<&str> = edges.filter_map(|it| it["kind"].as_str()).collect();
+    assert_eq!(kinds, BTreeSet::from(["control", "data"]), "{graph}");
+    let dot = node.wasmrun(["job", "graph", &job, "--dot"]).ok();
+    assert!(dot.starts_with("digraph ") && dot.ends_with("}\n"), "{dot}");
+    assert!(dot.contains("chain") && dot.contains(" -> "), "{dot}");
+    let tree = node.wasmrun(["job", "graph", &job]).ok();
+    assert!(tree.lines().count() > 3, "{tree}");
+    assert!(
+        tree.lines().skip(1).all(|line| line.starts_with("  ")),
+        "{tree}"
+    );
+}
+
+#[test]
+fn a_timeline_has_all_attempts_of_a_job() {
+    let node = Node::start();
+    assert_eq!(node.submit("fib(4)").ok(), "3\n");
+    let job = newest(&node)["id"].as_str().expect("an id").to_owned();
+    let filter = format!("job={job}");
+    let tasks = node
+        .wasmrun(["list", "tasks", "--all", "-f", &filter])
+        .json(0);
+    let tasks = tasks["tasks"].as_array().expect("a list").iter();
+    let ids: BTreeSet<&str> = tasks.filter_map(|it| it["id"].as_str()).collect();
+    let file = node.dir.path().join("trace.json");
+    let write = node.wasmrun(["timeline", &job, "--out"]).arg(&file);
+    assert_says(&write.run().stderr, &["attempts at 1 node,", "perfetto"]);
+    let trace = std::fs::read_to_string(&file).unwrap();
+    let trace: Json = serde_json::from_str(&trace).expect("it is JSON");
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let whole = events.iter().filter(|it| it["ph"] == "X");
+    let found: BTreeSet<&str> = whole.filter_map(|it| it["args"]["id"].as_str()).collect();
+    assert_eq!(found, ids);
+    let arrows = events.iter().filter(|it| it["ph"] == "s").count();
+    assert_eq!(arrows, ids.len() - 1, "from each parent to each child");
+    // All that is remembered, to standard output.
+    let all = node.wasmrun(["timeline", "--out", "-"]).ok();
+    let all: Json = serde_json::from_str(&all).expect("it is JSON");
+    assert!(all["traceEvents"].as_array().map(Vec::len) >= Some(events.len()));
+    let attempts = node.wasmrun(["list", "attempts", "--limit", "2"]).json(0);
+    assert_eq!(attempts["attempts"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn following_a_log_ends_with_what_writes_it() {
+    let node = Node::start();
+    let hold = node.wasmrun(["submit", "--detach"]).arg(guest("spread"));
+    let hold = hold.args(["--invoke", "hold()"]).json(0);
+    let id = hold["task_id"].as_str().expect("an id").to_owned();
+    let mut logs = node.wasmrun(["logs", "-f", &id]).start();
+    logs.wait_for(Stream::Out, "holds\n");
+    assert!(logs.is_running());
+    node.wasmrun(["cancel", &id]).ok();
+    let ended = logs.end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert!(ended.stdout_text().ends_with("holds\n"), "{ended}");
+    // Where several speak, lines say who does.
+    let array = program(&node, &["args", "one $i", "two $i"]).args_before_last("--array=1-3");
+    let job = job_of(&array.json(0));
+    let lines = |args: &[&str]| {
+        let logs = node.wasmrun(["job", "logs", &job]).args(args).ok();
+        let mut lines: Vec<String> = logs.lines().map(ToOwned::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    let expected = [
+        "[1] one 1",
+        "[1] two 1",
+        "[2] one 2",
+        "[2] two 2",
+        "[3] one 3",
+        "[3] two 3",
+    ];
+    assert_eq!(lines(&["-f"]), expected);
+    assert_eq!(lines(&["--grep", "two 2"]), ["[2] two 2"]);
+}
+
+#[test]
+fn what_needs_a_terminal_says_what_does_not() {
+    let node = Node::start();
+    let said = node.wasmrun(["top"]).fails(2);
+    assert_says(&said, &["`wasmrun status`", "`wasmrun list"]);
+    let said = node.wasmrun(["status", "--watch"]).fails(2);
+    assert_says(&said, &["--watch is for a terminal"]);
+}
