@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::guests::{self, MANIFESTS, P2};
 use crate::shell::{self, cargo, root, seconds};
-use crate::{debian, demo, folders, layers, outside, python, tutorial};
+use crate::{browser, debian, demo, folders, layers, outside, python, tutorial};
 
 struct Step {
     name: &'static str,
@@ -98,6 +98,11 @@ const STEPS: &[Step] = &[
         name: "demo",
         what: "the demo's acts, small, say and make what they should",
         run: play_demo,
+    },
+    Step {
+        name: "browser",
+        what: "a node's page shows what it should, in a real browser",
+        run: look_at_page,
     },
     Step {
         name: "python",
@@ -391,6 +396,24 @@ fn follow_tutorial() -> Result<Outcome> {
 fn play_demo() -> Result<Outcome> {
     demo::check()?;
     Ok(Outcome::Done)
+}
+
+fn look_at_page() -> Result<Outcome> {
+    if let Some(why) = browser::missing() {
+        if std::env::var_os("WASMRUN_REQUIRE_CHROMIUM").is_some() {
+            bail!("{why}, and WASMRUN_REQUIRE_CHROMIUM is set");
+        }
+        return Ok(Outcome::Skipped(why));
+    }
+    browser::check()?;
+    Ok(Outcome::Done)
+}
+
+/// Builds what the page's pictures need, and makes them.
+pub(crate) fn screenshots() -> Result<()> {
+    guests::build()?;
+    build()?;
+    browser::screenshots()
 }
 
 fn doc_tests() -> Result<Outcome> {

@@ -17,11 +17,18 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("wasmrun-store", &[MODEL]),
     ("wasmrun-net", &[MODEL]),
     ("wasmrun-control", &[MODEL]),
+    // A dependency of build scripts, which should not build more of ours.
+    ("wasmrun-bindgen", &[]),
     ("wasmrun-client", &[MODEL, "wasmrun-store", "wasmrun-net"]),
     (
         "wasmrun-mcp",
         &[MODEL, "wasmrun-store", "wasmrun-net", "wasmrun-client"],
     ),
+    (
+        "wasmrun-dashboard",
+        &[MODEL, "wasmrun-store", "wasmrun-net", "wasmrun-client"],
+    ),
+    ("wasmrun-telemetry", &[MODEL]),
     (
         "wasmrun-node",
         &[
@@ -43,6 +50,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wasmrun-node",
             "wasmrun-client",
             "wasmrun-mcp",
+            "wasmrun-dashboard",
+            "wasmrun-telemetry",
+            "wasmrun-bindgen",
         ],
     ),
 ];

@@ -5,6 +5,7 @@
 //! does, `bench` measures. Anything a person can run by hand is shown as the command they would type.
 
 mod bench;
+mod browser;
 mod check;
 mod debian;
 mod demo;
@@ -33,6 +34,7 @@ Commands:
   simulate [--seeds N]
                     every simulation with N seeds (10,000 if not given)
   python            build the Python package's wheel, with the program in it, to target/wheels
+  screenshots       the pictures of a node's page in docs/images, by a Chromium without a screen
   guests            build the guests of examples/ and tests/guests/ to target/guests/*.wasm
   bench [ARGS…]     build everything, then `wasmrun bench` with ARGS; with `--against ray`, the
                     same cases on Ray beside ours; with `--idle-nodes N`, what an idle cluster of N
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let outcome = match command {
         "demo" if rest.is_empty() => demo::run(),
         "python" if rest.is_empty() => python::run(),
+        "screenshots" if rest.is_empty() => check::screenshots(),
         "guests" if rest.is_empty() => guests::build().map(|_| ()),
         "test" => check::run(rest),
         "simulate" => match rest {
@@ -67,7 +70,7 @@ fn main() -> ExitCode {
         _ => {
             match command {
                 "" => {}
-                "demo" | "guests" | "python" => {
+                "demo" | "guests" | "python" | "screenshots" => {
                     eprintln!("error: `{command}` takes no arguments\n")
                 }
                 _ => eprintln!("error: no such command: {command}\n"),
