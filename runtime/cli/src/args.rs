@@ -387,7 +387,7 @@ fn asked_once<const N: usize>(
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Grants")]
 pub struct GrantOptions {
-    /// Give the guest a directory: HOST::GUEST[:ro], or HOST alone.
+    /// Give the guest a directory: HOST::GUEST, HOST::GUEST:ro, or HOST alone.
     ///
     /// HOST alone keeps its name in the guest; :ro at the end is to read only. Repeatable.
     #[arg(long, value_name = "HOST::GUEST")]
