@@ -350,7 +350,7 @@ fn copied(error: &Error) -> Error {
     }
 }
 
-/// What people call what this process submits: its script, or the interpreter.
+/// The name of the job of this process: its script's, else `python`.
 fn script(py: Python<'_>) -> String {
     let first =
         || -> PyResult<String> { py.import("sys")?.getattr("argv")?.get_item(0)?.extract() };

@@ -1,8 +1,8 @@
 //! `cargo xtask test browser` and `cargo xtask screenshots`: the page of a node in a real browser.
 //!
-//! Owns the work that is shown, the views that are looked at, and what must be seen there. The browser is Chromium without a
-//! screen, driven over a pipe by its own protocol: JSON messages that end with a zero byte. What is asked of it is written
-//! so that its answers can be read without a parser of JSON.
+//! Owns the work of the node, the views that are opened, and the checks of each. The browser is headless Chromium, driven over
+//! a pipe by the DevTools protocol: JSON messages that end with a zero byte. Requests are such that their answers can be
+//! read without a JSON parser.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ const PHONE: (u32, u32) = (390, 844);
 /// A name that would be a script if it were not text.
 const NAME: &str = "<script>document.title='bad'</script>";
 
-/// Views, their headings, and what they are called as pictures, if there are such.
+/// Views, their headings, and the names of their pictures, if they have one.
 const VIEWS: [(&str, &str, Option<&str>); 9] = [
     ("/", "The cluster at a glance", Some("overview")),
     ("/nodes", "Nodes", Some("nodes")),
@@ -126,7 +126,7 @@ fn with_page(act: impl FnOnce(&mut Shown) -> Result<()>) -> Result<()> {
 }
 
 impl Shown {
-    /// Opens a view, and waits until it is followed.
+    /// Opens a view, and waits until it is kept up to date.
     fn open(&mut self, path: &str) -> Result<()> {
         let url = format!("{}{path}", self.url);
         self.browser.navigate(&url)?;
@@ -161,7 +161,7 @@ impl Shown {
         Ok(())
     }
 
-    /// What is submitted now is seen without loading the page again, and what the user has done to it stays.
+    /// A new task appears without a reload, and what the user did to the page stays.
     fn follows(&mut self) -> Result<()> {
         self.browser.resize(WINDOW)?;
         self.open("/tasks")?;
@@ -231,7 +231,7 @@ impl Node {
         shell::read(&mut self.command(args))
     }
 
-    /// Submits a call of a guest. The JSON of it.
+    /// Submits a call of a guest, and returns what `submit` prints as JSON.
     fn submit(&self, call: &str, args: &[&str]) -> Result<String> {
         let submit = [
             "submit",
@@ -426,7 +426,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It is no matter of the tab.
+        // This is for the browser and not for its tab.
         self.session.clear();
         let _ = self.call("Browser.close", "{}");
         let _ = self.process.kill();

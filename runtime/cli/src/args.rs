@@ -208,7 +208,7 @@ pub struct NodeOptions {
     pub object_dir: Option<PathBuf>,
     /// How long a value waits for room [default: 30s].
     ///
-    /// After that whoever makes it fails.
+    /// After that the task that makes it fails, or `put`.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub put_wait: Option<Duration>,
     /// Where objects go when memory for them is full.

@@ -8,7 +8,7 @@ use wasmrun_client::wire::{Request, Response};
 use wasmrun_model::fairness::TenantName;
 
 use crate::args::{Dashboard, Global, Output};
-use crate::fail::{CommandResult, Failure};
+use crate::fail::CommandResult;
 use crate::printer::Printer;
 use crate::remote;
 
@@ -16,7 +16,7 @@ pub fn dashboard(options: &Dashboard, global: &Global, printer: &Printer) -> Com
     let client = remote::connect(global, &TenantName::default())?;
     let answer = client.wait(client.request(Request::Dashboard));
     let Response::Text(link) = answer.map_err(remote::failed)? else {
-        return Err(Failure::usage("the node has answered with something else"));
+        return Err(remote::unexpected("link"));
     };
     if printer.output == Output::Json {
         return printer.json(&json!({ "version": 1, "link": link }));

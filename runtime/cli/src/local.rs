@@ -123,7 +123,7 @@ fn cache_dir(given: Option<&Path>) -> Option<PathBuf> {
     }
 }
 
-/// Says what a path is that can be none: an address.
+/// Refuses an address where a path must be.
 ///
 /// # Errors
 /// It is one.

@@ -71,7 +71,7 @@ fn parse() -> Result<Cli, clap::Error> {
     })
 }
 
-/// An error of a word that is not expected where it stands, with what may have been meant.
+/// The error of a word in the wrong place, with a hint.
 fn with_hint(mut told: clap::Error) -> clap::Error {
     let all: Vec<String> = std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())

@@ -80,7 +80,7 @@ impl Names {
         }
     }
 
-    /// A value by itself, as somebody wrote it: of a string and a handle the text, of all else WAVE.
+    /// One value that was typed: the text of a string, the name or id of a handle, else WAVE.
     pub fn value(&self, ty: &ValueType, text: &str) -> Result<Value, Failure> {
         let failed = RefCell::new(None);
         let find = |kind: HandleKind, text: &str| kept(&failed, self.find(kind, text));

@@ -119,6 +119,11 @@ pub fn failed(error: Error) -> Failure {
     Failure::new(exit, error)
 }
 
+/// The command's failure where an answer does not have what was asked for.
+pub fn unexpected(wanted: &str) -> Failure {
+    failed(Error::Unexpected(format!("it has no {wanted}")))
+}
+
 /// The command's failure where there is no value.
 pub fn no_value(error: GetError) -> Failure {
     match error {

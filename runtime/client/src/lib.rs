@@ -32,6 +32,7 @@ pub mod blocking;
 mod connection;
 mod error;
 mod future;
+pub mod graph;
 mod group;
 pub mod identity;
 mod line;
@@ -43,6 +44,7 @@ pub mod rows;
 mod scheduling;
 mod submit;
 mod tenant;
+pub mod timeline;
 mod transfer;
 pub mod typed;
 mod value;
@@ -150,7 +152,7 @@ impl Client {
     }
 
     /// As [`Client::connect`], or as [`Client::connect_as`] with an identity; what the session submits is a job of this name.
-    /// An empty one stands for that of its first task.
+    /// With an empty name the job has the name of its first task.
     ///
     /// # Errors
     /// As of those.
@@ -444,12 +446,25 @@ impl Client {
     /// # Errors
     /// When there is no such thing, or nothing is kept of it.
     pub async fn logs(&self, id: &str) -> Result<Vec<wire::Output>, Error> {
-        let mut answers = self.0.start(Request::Logs(id.to_owned())).await?;
         let mut all = Vec::new();
+        self.each_log(id, |output| all.push(output)).await?;
+        Ok(all)
+    }
+
+    /// As [`Client::logs`], piece by piece: a job's logs may be large.
+    ///
+    /// # Errors
+    /// As of that.
+    pub async fn each_log(
+        &self,
+        id: &str,
+        mut take: impl FnMut(wire::Output),
+    ) -> Result<(), Error> {
+        let mut answers = self.0.start(Request::Logs(id.to_owned())).await?;
         loop {
             match answers.next().await? {
-                Response::Output(output) => all.push(output),
-                Response::Done => return Ok(all),
+                Response::Output(output) => take(output),
+                Response::Done => return Ok(()),
                 other => return Err(Error::unexpected(&other)),
             }
         }

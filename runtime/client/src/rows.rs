@@ -1,7 +1,7 @@
-//! The state API: what a node has as JSON, the same from the command line, the web page and here.
+//! The state API: the lists and descriptions of a node as JSON, the same from the command line, the web page and here.
 //!
-//! Owns the fields of each list and of what is said of one thing; `docs/state-api.md` documents them. Must not: ask a node, or
-//! know how anything looks to people.
+//! Owns the fields of each list and description; `docs/state-api.md` documents them. Must not: ask a node, or know how anything
+//! looks to people.
 //!
 //! Invariant: within a [`VERSION`] fields are added; none goes, is renamed, or gets another type or meaning.
 //!
@@ -33,9 +33,9 @@ use crate::wire::{
 /// The version of the state API: `version` of each answer.
 pub const VERSION: u32 = 1;
 
-/// What the state API has as an object.
+/// What is an object in the state API.
 pub trait Object {
-    /// The names of its fields, but for those that it has of what it extends: a detail of its row.
+    /// The names of its fields, without those of the object that it extends, as a detail extends its row.
     const FIELDS: &'static [&'static str];
 
     /// Adds all its fields to an object.
@@ -49,7 +49,7 @@ pub trait Object {
     }
 }
 
-/// What is an [`Object`], what it extends, and the fields that it has besides.
+/// Types that are an [`Object`], each with the object that it extends and its other fields.
 macro_rules! objects {
     ($(|$it:ident: $type:ty| $(of $base:expr;)* { $($field:literal: $value:expr,)* })*) => { $(
         impl Object for $type {
@@ -64,7 +64,7 @@ macro_rules! objects {
     )* };
 }
 
-/// A tenant at one node, and what it is due at all of them.
+/// A tenant at one node, and its due at all of them.
 struct Tenant<'a> {
     row: &'a TenantRow,
     due: Option<&'a ShareRow>,
@@ -232,7 +232,7 @@ objects! {
     }
 }
 
-/// Which nodes have not answered, where there are such.
+/// The nodes that have not answered, if any.
 impl Object for [Silent] {
     const FIELDS: &'static [&'static str] = &["silent"];
 
@@ -245,7 +245,7 @@ impl Object for [Silent] {
     }
 }
 
-/// What is held of each resource.
+/// The amount of each resource that is held.
 fn held(held: &[Held]) -> Amounts {
     let held = held.iter();
     held.map(|it| (it.name.clone(), Amount::from_steps(it.steps)))
@@ -307,7 +307,7 @@ pub fn list(what: What, listed: &Listed, due: &[ShareRow]) -> Json {
     Json::Object(object)
 }
 
-/// What a list is called, by which its rows are found.
+/// The name of a list: the field of its rows.
 pub const fn name(what: What) -> &'static str {
     match what {
         What::Tasks => "tasks",
@@ -355,14 +355,14 @@ mod tests {
         text.split('`').skip(1).step_by(2).collect()
     }
 
-    /// What the page says under a heading.
+    /// The text of the page under a heading.
     fn section(heading: &str) -> &'static str {
         let mut sections = PAGE.split("\n## ");
         let found = sections.find(|it| it.lines().next() == Some(heading));
         found.unwrap_or_else(|| panic!("docs/state-api.md has no section '{heading}'"))
     }
 
-    /// The fields of its table, and what is said of each.
+    /// The fields of its table, with their descriptions.
     fn table(heading: &str) -> BTreeMap<&'static str, &'static str> {
         let lines = section(heading).lines();
         let lines = lines.filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));

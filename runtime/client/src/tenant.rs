@@ -92,8 +92,8 @@ impl Client {
         self.due(&List::of(What::Tenants)).await
     }
 
-    /// What the tenants of a list are due, for [`rows::list`](crate::rows::list); of another list nothing, and nobody is
-    /// asked.
+    /// What the tenants of a list are due, for [`rows::list`](crate::rows::list). For other lists it is empty, and the node is
+    /// not asked.
     ///
     /// # Errors
     /// When the node is gone.

@@ -1,9 +1,8 @@
-//! What the types and functions stand on that `wasmrun-bindgen` makes of a module: calls, futures and arguments that have
-//! types of Rust.
+//! Calls, futures and arguments with types of Rust, for the code that `wasmrun-bindgen` generates for a module.
 //!
-//! Owns how such values become bytes and back, and the check that a module is the one that they were made of. Must not:
-//! know any module. Invariant: with serde and postcard a generated type has the bytes of its WIT type; what differs, whole
-//! lists of numbers and handles, is done here.
+//! Owns how such values become bytes and back, and the check that a module is the one that the code was generated for. Must
+//! not: know any module. Invariant: with serde and postcard a generated type has the bytes of its WIT type; the two exceptions,
+//! whole lists of numbers and handles, are here.
 
 mod actor;
 mod value;
@@ -56,16 +55,16 @@ impl Module {
     pub fn call<T: Value>(&self, function: &str, args: Args) -> Call<T> {
         Call {
             client: self.client.clone(),
-            submit: Submit::function(&self.module, function).values(args.values),
-            refused: args.refused,
+            submit: Submit::function(&self.module, function),
+            args,
             of: PhantomData,
         }
     }
 
     /// An actor to be created.
     pub fn create<C: Class>(&self, args: Args) -> Create<C> {
-        let create = CreateActor::new(&self.module, C::NAME, args.values);
-        Create::new(self.client.clone(), create, args.refused)
+        let create = CreateActor::new(&self.module, C::NAME, Vec::new());
+        Create::new(self.client.clone(), create, args)
     }
 }
 
@@ -86,29 +85,33 @@ fn check<'a>(
     Ok(())
 }
 
-/// The arguments of a call, in their order.
-#[derive(Debug, Default)]
-pub struct Args {
-    values: Vec<Argument>,
-    refused: Option<Error>,
+/// The arguments of a call, in their order, or why one of them cannot be passed.
+#[derive(Debug)]
+pub struct Args(Result<Vec<Argument>, Error>);
+
+impl Default for Args {
+    fn default() -> Self {
+        Self(Ok(Vec::new()))
+    }
 }
 
 impl Args {
-    /// One more.
+    /// Adds an argument.
     pub fn push<T>(&mut self, arg: Arg<T>) {
+        let Ok(values) = &mut self.0 else { return };
         match arg.argument {
-            Ok(value) => self.values.push(value),
-            Err(error) => self.refused = self.refused.take().or(Some(error)),
+            Ok(value) => values.push(value),
+            Err(error) => self.0 = Err(error),
         }
     }
 
-    /// One more, for a parameter that is an object: it gets the handle, not the value.
+    /// Adds an argument for a parameter that is an object: it gets the handle, not the value.
     pub fn push_object(&mut self, object: Object) {
-        self.values.push(object.into_future().into());
+        self.push(Arg::<Object>::new(Ok(object.into_future().into())));
     }
 }
 
-/// What is given for a parameter of type `T`: a value, a reference to one, a [`Future`] of one, or one of a function that
+/// An argument for a parameter of type `T`: a value, a reference to one, a [`Future`] of one, or a future of a function that
 /// returns `Result<T, _>`: where that is an error, the call fails.
 pub struct Arg<T> {
     argument: Result<Argument, Error>,
@@ -184,12 +187,12 @@ impl<T, E> From<&Future<Result<T, E>>> for Arg<T> {
 pub struct Call<T> {
     client: Client,
     submit: Submit,
-    refused: Option<Error>,
+    args: Args,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T> Call<T> {
-    /// What it asks for, over what the module declares.
+    /// The resources and policies that it asks for, over those that the module declares.
     pub fn options(self, terms: Terms) -> Self {
         self.with(|submit| submit.terms(terms))
     }
@@ -201,7 +204,7 @@ impl<T> Call<T> {
         self
     }
 
-    /// All else that can be said of a task: `call.with(|it| it.limits(limits).grants(grants))`.
+    /// Changes all else of the task: `call.with(|it| it.limits(limits).grants(grants))`.
     pub fn with(self, change: impl FnOnce(Submit) -> Submit) -> Self {
         Self {
             submit: change(self.submit),
@@ -209,15 +212,13 @@ impl<T> Call<T> {
         }
     }
 
-    /// Submits it. What it makes is there later.
+    /// Submits it. The future is of its result.
     ///
     /// # Errors
-    /// As of [`Client::submit`].
+    /// As of [`Client::submit`], and when an argument cannot be passed.
     pub async fn remote(self) -> Result<Future<T>, Error> {
-        if let Some(error) = self.refused {
-            return Err(error);
-        }
-        let task = self.client.submit(self.submit).await?;
+        let submit = self.submit.values(self.args.0?);
+        let task = self.client.submit(submit).await?;
         Ok(Future::of(task.future()))
     }
 }
@@ -236,7 +237,7 @@ impl<T> Clone for Future<T> {
 }
 
 impl<T> Future<T> {
-    /// Of one whose value is of this type: that is found out when it is got.
+    /// A future whose value has this type, which is checked when it is got.
     pub fn of(future: crate::Future) -> Self {
         Self {
             future,

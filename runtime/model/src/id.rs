@@ -275,10 +275,10 @@ fn given_child(kind: u8, parent: &TaskId, counter: u64, given: Digest) -> TaskId
 }
 
 impl DriverId {
-    /// Where in it stands who submits the job's tasks, and whether that goes on without its session.
+    /// From this byte on an id says which driver submits the job's tasks; its last bit, whether they outlive the session.
     const SUFFIX: usize = 12;
 
-    /// The id of a job that goes on without its session, from random bytes: whoever sees the id sees that.
+    /// The id of a job that goes on without its session, from random bytes. The id itself says so.
     pub const fn detached(random: [u8; 16]) -> Self {
         let mut id = Self::session(random);
         id.0[15] = 1;
@@ -298,8 +298,8 @@ impl DriverId {
         id
     }
 
-    /// Who submits tasks of this job that were another node's, from random bytes. It must not be mistaken for who has
-    /// submitted them before: all work of a driver ends when the driver's node is lost.
+    /// The driver at another node that goes on with tasks of this job, from random bytes. It is not the driver of before, as
+    /// all work of a driver ends when the driver's node is lost.
     #[must_use]
     pub fn adopter(&self, random: [u8; 16]) -> Self {
         let mut id = *self;
@@ -308,7 +308,7 @@ impl DriverId {
         id
     }
 
-    /// Whether what it has submitted goes on without the session that did so.
+    /// Whether its tasks go on without the session that submitted them.
     pub const fn is_detached(&self) -> bool {
         self.0[15] & 1 == 1
     }

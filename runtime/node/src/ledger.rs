@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 use wasmrun_engine::ActorInstance;
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{JobId, NodeId, ObjectId, TaskId, TaskMap};
+use wasmrun_model::id::{NodeId, ObjectId, TaskId, TaskMap};
 use wasmrun_model::resource::NodeResources;
 use wasmrun_model::scheduler::{Config, Event, NewWaiters, NodeInfo, Scheduler};
-use wasmrun_model::task::{Attempt, Phase as State, TaskSpec};
+use wasmrun_model::task::{Attempt, Phase as State};
 use wasmrun_model::time::Instant as ModelInstant;
 
 pub(crate) use self::entry::Given;
@@ -22,7 +22,6 @@ pub(crate) use self::outbox::{Outbound, Outbox};
 pub use self::todo::SubmitError;
 pub(crate) use self::todo::{Ended, Incoming, Outgoing, Start, Submission, Todo};
 
-use self::arguments::{Tie, has_failed, needs};
 use self::behind::Behind;
 use self::groups::Groups;
 use crate::ledger::deadlock::{Blocked, BlockedTasks};
@@ -30,9 +29,8 @@ use crate::ledger::entry::{Entry, Resuming};
 use crate::ledger::jobs::Jobs;
 use crate::records::actor::ActorCell;
 use crate::records::dead::DeadActors;
-use crate::records::job::Call;
 use crate::records::lineage::Lineage;
-use crate::records::task::{Report, TaskCell, Work};
+use crate::records::task::{Report, TaskCell};
 use crate::records::wait::Countdown;
 
 /// The id of a node that is alone in its process: nobody else has to tell it from others.
@@ -168,163 +166,6 @@ impl Ledger {
     /// How many are with the executor.
     pub(crate) fn running(&self) -> usize {
         self.scheduler.len_in(State::Running) + self.scheduler.len_in(State::Dispatching)
-    }
-
-    /// Whether a task may be submitted: if it lives here already, because another attempt of its parent started it, that
-    /// one is it.
-    ///
-    /// # Errors
-    /// When the node or its parent is stopping.
-    pub(crate) fn may_submit(
-        &self,
-        submission: &Submission,
-    ) -> Result<Option<Arc<TaskCell>>, SubmitError> {
-        let mut parent = submission.parent.iter();
-        match () {
-            () if self.is_stopping => Err(SubmitError::Stopping),
-            () if parent.any(|it| self.is_stopped(it)) => Err(SubmitError::Stopped),
-            // A driver never uses an id twice. But another node may have given us the task since its id was looked for.
-            () => Ok(self.cell(&submission.cell.id)),
-        }
-    }
-
-    /// Takes a task. One that this node can never run is refused, unless others can come to help.
-    pub(crate) fn submit(&mut self, submission: Submission) -> Todo {
-        let Submission {
-            driver,
-            parent,
-            terms,
-            kind,
-            call,
-            cell,
-            keeps,
-            first,
-        } = submission;
-        if let Work::Call(actor, _) = &cell.work
-            && match actor.is_foreign() {
-                true => actor.is_over(),
-                // The scheduler knows nothing of it any more.
-                false => !self.tasks.contains(&actor.creation()),
-            }
-        {
-            // Dead for good.
-            let error = actor.died();
-            return self.never_runs(parent, cell, call, error);
-        }
-        let tie = Tie::of(&cell.work, &call).filter(|_| self.is_clustered);
-        let terms = match tie {
-            Some(_) => match self.stays(&terms) {
-                Ok(terms) => terms,
-                Err(why) => {
-                    let error = TaskError::Unschedulable(why);
-                    return self.never_runs(parent, cell, call, error);
-                }
-            },
-            None => terms,
-        };
-        if let Work::Create(actor) = &cell.work {
-            self.dead.forget(&actor.id);
-        }
-        let args = needs(&call);
-        let given = Given::of(&call, &args);
-        let spec = TaskSpec {
-            id: cell.id,
-            driver,
-            job: JobId::from_bytes(*driver.as_bytes()),
-            terms,
-            kind,
-            args,
-        };
-        // What has failed already will not be told again.
-        let lost = spec.args.iter().filter(|needed| !needed.is_local);
-        let lost: Vec<ObjectId> = lost
-            .map(|needed| needed.object)
-            .filter(|it| has_failed(&call, it))
-            .collect();
-        let entry = Entry {
-            call: Some(call),
-            cell: cell.clone(),
-            parent,
-            children: Vec::new(),
-            is_stopped: false,
-            resuming: Resuming::No,
-            keeps,
-            from: None,
-            given,
-        };
-        if let Some(parent) = parent {
-            self.add_child(&parent, cell.id);
-        }
-        self.jobs
-            .submitted(driver, parent.is_none(), cell.submitted);
-        let slot = self.tasks.insert(entry);
-        let now = self.at(cell.submitted);
-        self.submitting = Some(cell.id);
-        let event = match first {
-            Attempt::FIRST => Event::Submit(spec),
-            first => Event::Resubmit(spec, first),
-        };
-        self.scheduler.note(now, event);
-        self.scheduler.mark(&cell.id, slot);
-        for object in lost {
-            self.scheduler.note(now, Event::ArgumentFailed(object));
-        }
-        let mut todo = Todo::default();
-        self.carry_out(now, None, &mut todo);
-        self.submitting = None;
-        if todo.refused.is_some() {
-            self.jobs.refused(&driver, parent.is_none(), cell.submitted);
-        }
-        if todo.refused.is_some()
-            && let Some(entry) = self.tasks.remove(&cell.id)
-        {
-            // It waits as infeasible, and nobody can help it.
-            todo.trash.calls.extend(entry.call);
-            self.scheduler.note(now, Event::Cancel(cell.id));
-            self.carry_out(now, None, &mut todo);
-        }
-        todo
-    }
-
-    /// A task is not taken, and has failed.
-    fn never_runs(
-        &mut self,
-        parent: Option<TaskId>,
-        cell: Arc<TaskCell>,
-        call: Call,
-        error: TaskError,
-    ) -> Todo {
-        let (driver, now) = (cell.driver, cell.submitted);
-        self.jobs.submitted(driver, parent.is_none(), now);
-        self.jobs
-            .ended(&driver, parent.is_none(), State::Failed, now);
-        let mut todo = Todo::default();
-        todo.end.push(Ended {
-            report: Report::never_ran(&cell, error),
-            cell,
-            parent,
-            given: Given::of(&call, &needs(&call)),
-        });
-        todo.trash.calls.push(call);
-        todo
-    }
-
-    fn add_child(&mut self, parent: &TaskId, child: TaskId) {
-        let Some(entry) = self.tasks.get_mut(parent) else {
-            return;
-        };
-        let children = &mut entry.children;
-        if children.len() < children.capacity().max(MANY_CHILDREN) {
-            return children.push(child);
-        }
-        // Before more is taken for them: most have ended where a task starts others all its life.
-        let mut children = std::mem::take(children);
-        children.retain(|child| self.tasks.contains(child));
-        children.reserve(children.len().max(MANY_CHILDREN));
-        children.push(child);
-        if let Some(entry) = self.tasks.get_mut(parent) {
-            entry.children = children;
-        }
     }
 
     /// An attempt of a task has ended.
@@ -584,9 +425,6 @@ impl Ledger {
     }
 }
 
-/// How many children a task has before those that have ended are looked for.
-const MANY_CHILDREN: usize = 1024;
-
 mod arguments;
 mod behind;
 mod blocked;
@@ -603,6 +441,7 @@ mod questions;
 mod recipes;
 mod search;
 pub(crate) mod standstill;
+mod submit;
 #[cfg(test)]
 mod tests;
 mod todo;

@@ -1,4 +1,4 @@
-//! What can be typed of arrays: what they have tasks for.
+//! Options that make an array of tasks.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 
 use super::Indices;
 
-/// What an array has a task for each of. At most one of them is given; without any there is one task.
+/// The elements of an array. At most one of these is given; without any there is one task.
 #[derive(Debug, Clone, Default, Args)]
 #[group(multiple = false)]
 pub struct ArrayOptions {

@@ -1,4 +1,4 @@
-//! What `dashboard` takes, and a node that has a page.
+//! Options of `dashboard`, and of `node start` for its page.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use super::things::listening;
 pub struct PageOptions {
     /// Serve a page for browsers.
     ///
-    /// `wasmrun dashboard` makes a link to it [default address: 127.0.0.1:7463, or the next port that is free].
+    /// `wasmrun dashboard` makes a link to it [default address: 127.0.0.1:7463, or the next port that is free]. With
+    /// --local only the first node serves it, and shows all nodes.
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, value_parser = listening)]
     pub dashboard: Option<Option<SocketAddr>>,
     /// Encrypt the page with this certificate, a PEM file.

@@ -1,5 +1,5 @@
-//! What every command takes: the form of what it prints, and where the node is. In help it stands behind what is a
-//! command's own.
+//! Options of every command: the form of its output, and where the node is. In help they stand behind the command's own
+//! options.
 
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub struct Global {
     pub quiet: bool,
 }
 
-/// The flags that clap has in front of all others unless it is told.
+/// `--help` and `--version`, which clap has in front of all other options by itself.
 fn help_and_version() -> [Arg; 2] {
     let flag = |name: &'static str, short: char, action: ArgAction| {
         Arg::new(name).long(name).short(short).action(action)

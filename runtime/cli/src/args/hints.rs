@@ -1,4 +1,4 @@
-//! What people may mean by words that stand in the wrong place, and that clap can only call unexpected.
+//! Hints for words in the wrong place, which clap can only call unexpected.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ pub fn hint(unexpected: &str, all: &[String]) -> Option<String> {
 /// Whether a word is meant for the option before it, which takes none without an equals sign.
 fn is_value_of(option: &str, word: &str) -> bool {
     match option {
-        "--net" | "--metrics" => are_addresses(word),
+        "--net" | "--metrics" | "--dashboard" => are_addresses(word),
         "--retry-on-error" => matches!(word, "true" | "false"),
         _ => false,
     }
@@ -59,6 +59,11 @@ mod tests {
                 "0.0.0.0:1",
                 "node start --metrics 0.0.0.0:1",
                 "--metrics=0.0.0.0:1",
+            ),
+            (
+                "0.0.0.0:1",
+                "node start --dashboard 0.0.0.0:1",
+                "--dashboard=0.0.0.0:1",
             ),
             (
                 "false",

@@ -1,4 +1,4 @@
-//! What can be typed about jobs: what one session or one detached submission has started.
+//! `job`, `logs` and `timeline`, with their options.
 
 use std::time::Duration;
 

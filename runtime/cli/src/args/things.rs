@@ -163,7 +163,7 @@ pub struct WatchOptions {
     pub metrics_open: bool,
     /// Memory for the history of tasks that have ended.
     ///
-    /// Those that ended first are forgotten first. With 0 none are remembered.
+    /// Those that ended first are forgotten first. With 0 none are remembered. With --local each node has as much.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "64MiB")]
     pub history_memory: u64,
     /// Write each attempt of a task that ends to files in this folder.
@@ -329,7 +329,7 @@ impl ListOptions {
         filters.map(|it| (it.0.clone(), it.1.clone())).collect()
     }
 
-    /// How many rows there may be, if that is said.
+    /// How many rows there may be, if it is given.
     pub fn most(&self) -> Option<usize> {
         match self.all {
             true => Some(usize::MAX),
@@ -454,7 +454,7 @@ pub struct ActorCreate {
     /// After it died.
     #[arg(long, value_name = "N")]
     pub restarts: Option<u32>,
-    /// How often a call is made again [default: the module's, or 0].
+    /// How often a call is retried [default: the module's, or 0].
     ///
     /// One that was under way when the actor died.
     #[arg(long, value_name = "N")]

@@ -28,15 +28,15 @@ use crate::log;
 const MOST_WAITING: usize = 100_000;
 /// How many are written at once.
 const MOST_AT_ONCE: usize = 1000;
-/// How large a file becomes, in bytes,
+/// How large a file becomes, in bytes.
 const FILE_BYTES: u64 = 64 << 20;
-/// and which part of all files it is at most.
+/// How many files there are room for at least: with little room, files are smaller.
 const PART: u64 = 8;
 /// How long one file is written.
 const FILE_TIME: time::Duration = time::Duration::DAY;
 /// The least that all files may have.
 const LEAST_BYTES: u64 = 1 << 20;
-/// How often it is said that something is missed.
+/// How often the log says that attempts are missing.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// A folder for files, which can be written.
@@ -71,7 +71,7 @@ impl Folder {
     }
 }
 
-/// Makes a folder, if there is none, and a file in it, which goes again.
+/// Makes a folder, if there is none, and a file in it, which is deleted.
 fn check(dir: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700).create(dir)?;
@@ -101,14 +101,14 @@ impl HistoryFiles {
             return Ok(None);
         };
         let runtime = Builder::new_current_thread().build();
-        let runtime = runtime.context("there can be no runtime for the history")?;
+        let runtime = runtime.context("cannot start what writes to --history-dir")?;
         let attempts = server.ended_attempts(MOST_WAITING);
         let files = Files::new(folder, node);
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("wasmrun-history".to_owned())
             .spawn(move || runtime.block_on(write(files, attempts, stopped)))
-            .context("there can be no thread for the history")?;
+            .context("cannot start the thread that writes to --history-dir")?;
         Ok(Some(Self {
             stop: Some(stop),
             thread: Some(thread),
@@ -153,7 +153,7 @@ struct Files {
     file_bytes: u64,
     most_bytes: u64,
     open: Option<Open>,
-    /// Attempts that are in no file, which no file says yet.
+    /// Attempts that are in no file and that no line counts yet.
     missed: u64,
     said: Option<Instant>,
 }
@@ -202,7 +202,7 @@ impl Files {
             None => self.begin(now)?,
         };
         if let Err(error) = open.file.write_all(lines) {
-            // Whatever came of it is no whole line.
+            // A part of it may be there, which ends within a line.
             let _ = open.file.set_len(open.bytes);
             return Err(error);
         }
@@ -294,7 +294,6 @@ fn is_second(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use wasmrun_client::wire::{Phases, Run};
-    use wasmrun_model::fairness::TenantName;
     use wasmrun_model::id::DriverId;
 
     use super::*;
@@ -303,21 +302,7 @@ mod tests {
 
     fn row(number: u64) -> TaskRow {
         TaskRow {
-            id: JOB.task(number),
-            name: "n".to_owned(),
-            state: "finished".to_owned(),
-            tenant: TenantName::default(),
-            job: JOB,
-            parent: None,
-            actor: None,
             array_index: Some(number),
-            attempt: 1,
-            is_detached: false,
-            submitted_us: 1,
-            age_ms: 2,
-            node: "n1".to_owned(),
-            inputs: Vec::new(),
-            held: Vec::new(),
             run: Some(Run {
                 waited_us: 3,
                 ran_us: 4,
@@ -325,7 +310,7 @@ mod tests {
                 phases: Phases::default(),
                 memory_peak_bytes: 5,
             }),
-            error: None,
+            ..TaskRow::example(JOB.task(number))
         }
     }
 

@@ -81,7 +81,7 @@ pub fn node(command: &NodeCommand, global: &Global, printer: &Printer) -> Comman
                     printer.note(text);
                     Ok(())
                 }
-                _ => Err(Failure::usage("the node has answered with something else")),
+                _ => Err(remote::unexpected("text")),
             }
         }
         NodeCommand::Remove { node, force } => {
@@ -118,7 +118,7 @@ fn token(command: &TokenCommand, global: &Global, printer: &Printer) -> CommandR
             };
             let client = remote::connect(global, &TenantName::default())?;
             let Response::Text(token) = ask(&client, request)? else {
-                return Err(Failure::usage("the node has answered with something else"));
+                return Err(remote::unexpected("token"));
             };
             match printer.output {
                 Output::Json => printer.json(&json!({ "version": 1, "token": token })),
@@ -299,7 +299,7 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// Says it, once all nodes are there. Who is told to stop before that says nothing.
+    /// Prints it once all nodes are there; nothing if they are to stop before.
     fn tell(&self, printer: &Printer) -> CommandResult {
         if let Some(others) = self.others
             && !others.wait_until_there(self.node)?

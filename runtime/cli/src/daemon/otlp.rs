@@ -1,4 +1,4 @@
-//! An OpenTelemetry collector that is told what ends at this node, from the node's options.
+//! `node start --otlp`: attempts that end at this node go to an OpenTelemetry collector.
 
 use wasmrun_client::wire::TaskRow;
 use wasmrun_node::{EndedAttempts, Node, Server};
@@ -10,7 +10,7 @@ use crate::fail::{Exit, Failure};
 /// How many attempts may wait to be read. They are at once.
 const MOST_UNREAD: usize = 10_000;
 
-/// Attempts of a node, as they are told.
+/// Attempts of a node that have ended, as `wasmrun_telemetry` asks for them.
 struct Ended(EndedAttempts);
 
 impl Attempts for Ended {
@@ -23,7 +23,7 @@ impl Attempts for Ended {
     }
 }
 
-/// Begins to tell a collector, if there is one.
+/// Begins to send to a collector, if the options name one.
 ///
 /// # Errors
 /// When settings in the environment are wrong, or there are no threads for it.
@@ -42,6 +42,6 @@ pub fn start(
     };
     let started = Telemetry::start(&config, Ended(server.ended_attempts(MOST_UNREAD)));
     let telemetry = started.map_err(|error| Failure::new(Exit::Usage, error))?;
-    tracing::info!(%endpoint, "a collector is told what ends");
+    tracing::info!(%endpoint, "attempts that end go to a collector");
     Ok(Some(telemetry))
 }

@@ -1,4 +1,4 @@
-//! The page of a node that stays: from its options, on a runtime of its own, which is the page's alone.
+//! `node start --dashboard`: the page of a node, on a runtime of its own.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Page {
             .thread_name("wasmrun-page")
             .enable_all()
             .build()
-            .context("there can be no thread for the page")?;
+            .context("cannot start the thread that serves the page")?;
         let config = config(options, address, node);
         let dashboard = runtime.block_on(Dashboard::serve(config));
         let dashboard = Arc::new(dashboard.map_err(|error| Failure::new(Exit::Usage, error))?);

@@ -37,12 +37,12 @@ const OURS: [(&str, usize); 15] = [
     ("--address", 1),
     ("--output", 1),
     ("-o", 1),
-    // We say what there is to say.
+    // Only the first node prints.
     ("--quiet", 0),
     ("-q", 0),
     // Each has its own.
     ("--metrics", 0),
-    // What is followed is followed at one.
+    // One node writes and sends what ended.
     ("--history-dir", 1),
     ("--history-files", 1),
     ("--otlp", 1),

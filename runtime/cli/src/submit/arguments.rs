@@ -1,9 +1,10 @@
 //! The arguments of a function's calls: from the call as it was typed, from JSON, from files, and from the elements of an
 //! array.
 //!
-//! Owns how each becomes a value of its parameter's type. What an element has is read as that and as nothing more: it adds
-//! no arguments.
+//! Owns how each becomes a value of its parameter's type. An element is read as one value of that type: it can add no
+//! arguments.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::Context;
@@ -28,7 +29,7 @@ const WORD: &str = "wasmrun-input-";
 /// Where the arguments of all calls come from.
 pub struct Arguments {
     /// Those from files that are the same for all, at their positions.
-    files: Vec<(usize, Encoded)>,
+    files: BTreeMap<usize, Encoded>,
     /// The function without these.
     written: FunctionType,
     source: Source,
@@ -44,18 +45,25 @@ enum Source {
 }
 
 impl Arguments {
-    /// `invoke`: the call; `kind`: what the elements have, if the tasks are an array of such.
+    /// `invoke`: the call; `kind`: of the elements, if the tasks are an array with items.
     pub fn new(
         submit: &Submit,
         invoke: &str,
         kind: Option<Kind>,
         function: &Function,
     ) -> Result<Self, Failure> {
-        let files = submit.arg_file.iter();
-        let files = files.map(|file| file_argument(file, function, submit));
-        let files = files.collect::<Result<Vec<_>, Failure>>()?;
+        let mut files = BTreeMap::new();
+        for file in &submit.arg_file {
+            let (at, value) = file_argument(file, function)?;
+            if files.insert(at, value).is_some() {
+                return Err(Failure::usage(format!(
+                    "--arg-file: argument {} is given twice: give it once",
+                    file.position
+                )));
+            }
+        }
         let params = function.ty.params().iter().enumerate();
-        let written = params.filter(|(at, _)| from_file(&files, *at).is_none());
+        let written = params.filter(|(at, _)| !files.contains_key(at));
         let written = written.map(|(_, param)| param.clone());
         let written = FunctionType::new(written, function.ty.result().cloned())?;
         let is_bare = !invoke.contains('(');
@@ -116,7 +124,7 @@ impl Arguments {
             None => failure,
         });
         let mut values = values?.into_iter().zip(self.written.params());
-        let at = |at: usize| match from_file(&self.files, at) {
+        let at = |at: usize| match self.files.get(&at) {
             Some(encoded) => Ok(encoded.clone()),
             None => {
                 let (value, (_, ty)) = values.next().expect("as many as were asked for");
@@ -184,7 +192,7 @@ fn placed(call: &str, index: u64, kind: Option<Kind>) -> (String, usize) {
     (text, words)
 }
 
-/// A call says where what the elements have goes, and each time that is a whole argument.
+/// Checks that a call has a placeholder, and that each is a whole argument.
 fn check_placeholders(invoke: &str, kind: Kind) -> Result<(), Failure> {
     let (name, typed) = (kind.name(), shorten(invoke));
     let (text, words) = placed(invoke, 0, Some(kind));
@@ -200,7 +208,7 @@ fn check_placeholders(invoke: &str, kind: Kind) -> Result<(), Failure> {
     let whole = invocation.words().filter(|word| word.starts_with(WORD));
     if whole.count() != words {
         return Err(Failure::usage(format!(
-            "in the call '{typed}' ${name} or the like is a part of an argument, and must be a whole one: f(${name}, 1)"
+            "in the call '{typed}' a placeholder is a part of an argument, and must be a whole one: f(${name}, 1)"
         )));
     }
     Ok(())
@@ -244,29 +252,19 @@ fn json_value(ty: &ValueType, json: &Json) -> Result<Value, Failure> {
     Ok(from_json(ty, json)?)
 }
 
-/// A node must know what it is given a handle of, and of JSON nobody tells it.
+/// JSON has no form for handles.
 fn check_no_handles(ty: &ValueType) -> Result<(), Failure> {
     match ty.has_handles() {
         true => Err(Failure::usage(
-            "objects and actors are not given as JSON: write their names or ids into --invoke, or into lines",
+            "JSON cannot hold objects and actors, which this function takes: write their names or ids into --invoke, or \
+             give them as lines, with --from-lines",
         )),
         false => Ok(()),
     }
 }
 
-fn from_file(files: &[(usize, Encoded)], at: usize) -> Option<&Encoded> {
-    let mut files = files.iter();
-    files
-        .find(|(position, _)| *position == at)
-        .map(|(_, it)| it)
-}
-
 /// An argument of `--arg-file`, and its position.
-fn file_argument(
-    file: &ArgFile,
-    function: &Function,
-    submit: &Submit,
-) -> Result<(usize, Encoded), Failure> {
+fn file_argument(file: &ArgFile, function: &Function) -> Result<(usize, Encoded), Failure> {
     let at = file.position - 1;
     let flag = format!("--arg-file {}={}", file.position, file.path.display());
     let Some((name, ty)) = function.ty.params().get(at) else {
@@ -277,18 +275,6 @@ fn file_argument(
             function.ty
         )));
     };
-    if submit
-        .arg_file
-        .iter()
-        .filter(|other| other.position == file.position)
-        .count()
-        > 1
-    {
-        return Err(Failure::usage(format!(
-            "{flag}: argument {} is given twice",
-            file.position
-        )));
-    }
     Ok((at, encode(ty, &file_value(ty, &file.path, &flag, name)?)?))
 }
 

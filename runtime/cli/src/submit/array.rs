@@ -1,6 +1,6 @@
 //! An array of tasks, from the first to the exit code.
 //!
-//! Owns how many are submitted ahead, and what becomes of them together. Must not: know where their elements come from.
+//! Owns how many are submitted ahead, their counts, and how the command ends. Must not: know where their elements come from.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

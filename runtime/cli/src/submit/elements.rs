@@ -1,4 +1,4 @@
-//! What the tasks of an array have of their own: an index each, and a line, a JSON value or a file.
+//! The elements of an array, one for each task: an index, and with it a line, a JSON value or a file.
 //!
 //! Owns reading them, and what errors call each. Must not: know what a function takes.
 
@@ -33,17 +33,17 @@ enum Source {
     Files(Vec<String>),
 }
 
-/// What a file has, and what that is called.
+/// The text of a file, and the file's name in errors.
 struct Text {
     text: String,
     file: String,
 }
 
-/// One task's part of an array.
+/// What one task of an array is for.
 #[derive(Debug, Clone, Copy)]
 pub struct Element<'a> {
     pub index: u64,
-    /// What it has besides.
+    /// Its line, value or file; none where the array is of indices alone.
     pub item: Option<Item<'a>>,
 }
 
@@ -53,7 +53,7 @@ pub struct Item<'a> {
     pub kind: Kind,
     /// The line, the JSON as it was written, or the path.
     pub text: &'a str,
-    /// The file that has it, and which one of that it is.
+    /// The file that it is in, and its number there.
     file: &'a str,
     number: usize,
 }
@@ -78,7 +78,7 @@ impl Kind {
         }
     }
 
-    /// The same of what elements have, if they have something besides an index.
+    /// The same; none for indices alone.
     pub fn names_of(kind: Option<Self>) -> &'static [&'static str] {
         match kind {
             Some(kind) => kind.names(),
@@ -118,7 +118,7 @@ impl Elements {
         let nothing = |text: &Text, what| {
             let file = &text.file;
             Failure::usage(format!(
-                "there is no {what} in {file}, and so nothing to run"
+                "there is no {what} in {file}, and so no task: give a file with a {what} for each task"
             ))
         };
         match (count, &source) {
@@ -135,7 +135,7 @@ impl Elements {
         self.count
     }
 
-    /// What each has besides its index.
+    /// The kind of their items, if they have any.
     pub fn kind(&self) -> Option<Kind> {
         match &self.source {
             Source::Indices(_) => None,
@@ -161,7 +161,7 @@ impl Elements {
 }
 
 impl Source {
-    /// What it has for each task, besides an index. Nothing is copied.
+    /// The item of each task. Nothing is copied.
     fn items(&self) -> Box<dyn Iterator<Item = Item<'_>> + '_> {
         match self {
             Self::Indices(_) => Box::new(std::iter::empty()),
@@ -271,14 +271,18 @@ fn files(patterns: &[String]) -> Result<Vec<String>, Failure> {
             }
             let path = path.into_os_string().into_string().map_err(|path| {
                 let path = path.to_string_lossy();
-                Failure::usage(format!("the path {path} is not UTF-8, and must be text"))
+                Failure::usage(format!(
+                    "the path {path} is not UTF-8, as arguments must be: rename the file, or use a pattern that leaves it out"
+                ))
             });
             paths.insert(path?);
             is_met = true;
         }
         if !is_met {
+            let here = std::env::current_dir().unwrap_or_default();
             return Err(Failure::usage(format!(
-                "no file matches --each '{pattern}', looked for from the folder where we are"
+                "no file matches --each '{pattern}': check the pattern; a relative one begins at {}",
+                here.display()
             )));
         }
     }

@@ -31,7 +31,7 @@ pub struct Plan {
     arguments: Option<Arguments>,
     /// A program's.
     args: Vec<String>,
-    /// Whether what the elements of an array have comes behind these: no argument names it.
+    /// Whether the item of each element is the last argument: none of these names it.
     appends: bool,
     input: Option<Bytes>,
     /// What the arguments name, until we go.

@@ -1,7 +1,7 @@
-//! What was ended or taken back, as notes name it: by whole ids and names, also where somebody gave the beginning of an
-//! id.
+//! The names in notes of what a command has ended or revoked: whole ids and names, also where the beginning of an id was
+//! typed.
 //!
-//! Must not: fail. What is not known is called as it was typed.
+//! Must not: fail. What no node knows is named as it was typed.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use wasmrun_client::wire::{List, Rows};
 
 use crate::printer::Printer;
 
-/// What a text stands for. To be asked before that ends; nothing where no notes are shown.
+/// What a text stands for, to be asked before that ends. `None` where no notes are shown.
 pub fn described(client: &Client, text: &str, printer: &Printer) -> Option<Described> {
     match printer.is_quiet() {
         true => None,

@@ -1,4 +1,4 @@
-//! What of a job has failed, in a few lines: which tasks were the first, and what fails most.
+//! The failures of a job in a few lines: the first tasks that failed, and the names of which most did.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -8,6 +8,7 @@ use wasmrun_client::rows::Object;
 use wasmrun_client::wire::TaskRow;
 
 use super::jobs::order;
+use super::rows;
 
 /// How many failed tasks are shown.
 const FIRST: usize = 5;
@@ -19,7 +20,7 @@ const NAMES: usize = 5;
 pub struct Failures {
     /// The first of them: by index, then by time.
     first: Vec<TaskRow>,
-    /// What tasks are called of which most have failed, and how many of each.
+    /// The names of which most tasks have failed, and how many of each.
     names: Vec<(String, u64)>,
 }
 
@@ -53,7 +54,7 @@ impl Failures {
             let index = row
                 .array_index
                 .map_or_else(String::new, |it| format!("[{it}] "));
-            let why = row.error.as_deref().unwrap_or("it is not known how");
+            let why = rows::error(row);
             format!("  {index}{} {} at {}: {why}", row.id, row.name, row.node)
         }));
         if self.names.len() > 1 {

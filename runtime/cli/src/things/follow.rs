@@ -1,17 +1,18 @@
-//! `logs -f`, `logs --grep` and `job logs`: output as lines that say whose they are, as it comes.
+//! `logs -f`, `logs --grep` and `job logs`: output as lines with the names of their writers, as it comes.
 //!
-//! The node keeps the end of what each task or actor wrote, and gives all of that each time; what is new in it is found
-//! here. Must not: print a part of a line while more of it may come.
+//! Each answer of the node has all output that it keeps of a task or actor. Owns finding what is new in it. Must not: print
+//! a part of a line while more of it may come.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{JobRow, List, Output as Said, Rows, TaskRow, What};
+use wasmrun_client::graph::is_creation;
+use wasmrun_client::wire::Output as Said;
 use wasmrun_client::{Described, Error};
 use wasmrun_model::id::{ActorId, DriverId, TaskId};
 
-use super::{Backoff, failure, rows};
+use super::{Backoff, failure, jobs, rows};
 use crate::args::{LogOptions, Output};
 use crate::fail::{CommandResult, Failure};
 use crate::printer::{Printer, written};
@@ -20,10 +21,10 @@ use crate::stdio;
 
 /// The longest line that is held back until it ends, in bytes.
 const LINE_BYTES: usize = 64 << 10;
-/// The colours of who speaks, as terminals number them.
+/// The colours of labels, as terminals number them.
 const COLOURS: [u8; 6] = [36, 33, 32, 35, 34, 31];
 
-/// Prints what is kept of the output of what was named, as lines; to its end if that is wanted.
+/// Prints the output that is kept of a task, an actor or a job, as lines; with `--follow` until it ends.
 pub fn lines(
     client: &Client,
     named: Described,
@@ -32,7 +33,8 @@ pub fn lines(
 ) -> CommandResult {
     if printer.output == Output::Json {
         return Err(Failure::usage(
-            "lines are for people: leave -o json out, or take `wasmrun logs ID -o json` without --follow and --grep",
+            "--follow, --grep and `job logs` print lines for people: leave -o json out, or use `wasmrun -o json logs ID` \
+             without them",
         ));
     }
     let thing = Thing::of(&named);
@@ -88,16 +90,16 @@ pub fn lines(
     Ok(())
 }
 
-/// What was named.
+/// What the output is of.
 enum Thing {
     Task(TaskId),
     Actor(ActorId, String),
     Job(DriverId),
 }
 
-/// What of it speaks, and whether it has ended.
+/// What has output now, and whether more of it may come.
 struct Now {
-    /// Ids, labels, and whether they have ended.
+    /// Ids of tasks and actors, their labels, and whether they have ended.
     speakers: Vec<(String, String, bool)>,
     is_over: bool,
 }
@@ -131,7 +133,8 @@ impl Thing {
                 let described = client.wait(client.describe(&id)).map_err(remote::failed)?;
                 let row = described.task().map(|task| task.row);
                 let is_over = row.as_ref().is_none_or(|row| has_ended(&row.state));
-                let label = row.map_or_else(|| rows::short(&id).to_owned(), |row| label(&row));
+                let label = row.as_ref().map(rows::label);
+                let label = label.unwrap_or_else(|| rows::short(&id).to_owned());
                 Ok(one(id, label, is_over))
             }
             Self::Actor(id, name) => {
@@ -160,27 +163,22 @@ impl Thing {
 
 /// The tasks of a job that have a log of their own: those that its driver has submitted, if they have begun, and actors.
 fn of_job(client: &Client, id: DriverId) -> Result<Now, Failure> {
-    let jobs = client.wait(client.list(List::of(What::Jobs).with("id", id)));
-    let job: Option<JobRow> = match jobs.map_err(remote::failed)?.rows {
-        Rows::Jobs(rows) => rows.into_iter().next(),
-        _ => None,
-    };
-    let list = List::of(What::Tasks).with("job", id);
-    let listed = client.wait(client.list_pages(list, usize::MAX));
-    let Rows::Tasks(mut rows) = listed.map_err(remote::failed)?.rows else {
-        return Err(Failure::usage("the node has answered with something else"));
-    };
-    rows.retain(|row| match row.actor {
-        Some(actor) => actor.task() == row.id,
+    let (job, is_whole) = jobs::now(client, id)?;
+    let mut tasks = jobs::tasks_of(client, id, &[])?;
+    tasks.retain(|row| match row.actor {
+        Some(_) => is_creation(row),
         None => row.parent.is_none(),
     });
-    rows.retain(|row| row.attempt > 0 || has_ended(&row.state));
-    rows.sort_by_key(|row| (row.array_index, row.submitted_us));
-    let speakers = rows.iter();
-    let speakers = speakers.map(|row| (row.id.to_string(), label(row), has_ended(&row.state)));
+    tasks.retain(|row| row.attempt > 0 || has_ended(&row.state));
+    tasks.sort_by_key(jobs::order);
+    let speakers = tasks.iter().map(|row| {
+        let is_over = has_ended(&row.state);
+        (row.id.to_string(), rows::label(row), is_over)
+    });
     Ok(Now {
         speakers: speakers.collect(),
-        is_over: job.is_none_or(|job| job.state != "running"),
+        // The node that knows it may come back, or another one may adopt the job.
+        is_over: job.map_or(is_whole, |job| job.state != "running"),
     })
 }
 
@@ -188,18 +186,10 @@ fn has_ended(state: &str) -> bool {
     ["finished", "failed", "cancelled"].contains(&state)
 }
 
-/// Who speaks, before a line.
-fn label(row: &TaskRow) -> String {
-    match row.array_index {
-        Some(index) => index.to_string(),
-        None => rows::short(&row.id.to_string()).to_owned(),
-    }
-}
-
 /// A log, and what of it has been printed.
 struct Source {
     label: String,
-    /// Whether others speak, too.
+    /// Whether it is one of several tasks or actors that write.
     is_one_of_several: bool,
     streams: BTreeMap<(u64, bool), Stream>,
     /// Its writers, in the order in which they were first seen.
@@ -212,7 +202,7 @@ struct Source {
 /// What one writer has written to standard output or standard error.
 #[derive(Default)]
 struct Stream {
-    /// What the node had of it when it was asked last.
+    /// All that the node's last answer had of it.
     seen: Vec<u8>,
     /// The beginning of a line that has not ended.
     open: Vec<u8>,
@@ -231,7 +221,7 @@ impl Source {
         }
     }
 
-    /// Prints what is new in what the node keeps. Whether there was something.
+    /// Prints what is new in an answer of the node. Whether anything was.
     fn take(&mut self, outputs: &[Said], page: &mut Page) -> Result<bool, Failure> {
         let mut kept: BTreeMap<(u64, bool), Vec<u8>> = BTreeMap::new();
         for said in outputs {
@@ -281,7 +271,7 @@ impl Source {
         Ok(is_new)
     }
 
-    /// What stands before a writer's lines, if others write, too; and a number for its colour.
+    /// The label before a writer's lines where several write, and a number for its colour.
     fn who(&self, writer: u64) -> Option<(String, usize)> {
         let at = self.writers.iter().position(|it| *it == writer)?;
         let colour = self.label.bytes().map(usize::from).sum::<usize>() + at;
@@ -301,7 +291,7 @@ impl Source {
         }
     }
 
-    /// Nothing comes any more.
+    /// Prints the lines that have not ended: no more output comes.
     fn end(&mut self, page: &mut Page) -> CommandResult {
         self.is_over = true;
         let keys: Vec<_> = self.streams.keys().copied().collect();
@@ -380,10 +370,10 @@ impl Page {
         }
     }
 
-    /// Says that something is missing here.
+    /// Warns that output is missing here.
     fn lost(&self, label: &str) {
         self.printer.warn(format_args!(
-            "[{label}] has written more than the node keeps since it was asked last: some is lost here"
+            "[{label}] has written more since the last look than the node keeps: some of it is lost here"
         ));
     }
 }

@@ -26,7 +26,7 @@ pub fn get(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
     }
 }
 
-/// What is said of one thing, for people: what `get` prints.
+/// All about one thing, as `get` prints it for people.
 pub fn text(of: &Described) -> String {
     match of {
         Described::Task(task) => task_lines(task).join("\n"),

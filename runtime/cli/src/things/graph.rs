@@ -1,52 +1,21 @@
-//! `job graph`: which task started which, what they gave each other, and which calls followed each other in an actor.
+//! `job graph`: the graph of a job's tasks for Graphviz, as JSON, and for people as a tree.
 //!
-//! Owns the edges, and how Graphviz, people and programs get them. Must not: know how a graph is laid out.
+//! Must not: find the edges, which `wasmrun_client::graph` does; lay out a graph.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
 use wasmrun_client::blocking::Client;
+use wasmrun_client::graph::{Edge, EdgeKind, edges};
 use wasmrun_client::rows::Object;
 use wasmrun_client::wire::{JobRow, TaskRow};
-use wasmrun_model::id::{ActorId, TaskId};
+use wasmrun_model::id::TaskId;
 
 use super::jobs::{named, order, tasks_of};
 use super::rows;
 use crate::args::Output;
 use crate::fail::CommandResult;
 use crate::printer::Printer;
-
-/// Why there is an edge from a task to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// It has started it.
-    Control,
-    /// It made what the other was given.
-    Data,
-    /// It is the call of the same actor before that.
-    State,
-}
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Control => "control",
-            Self::Data => "data",
-            Self::State => "state",
-        }
-    }
-
-    /// How Graphviz is to draw it.
-    fn style(self) -> &'static str {
-        match self {
-            Self::Control => "color=\"#555555\"",
-            Self::Data => "color=\"#1a66cc\", penwidth=1.5",
-            Self::State => "color=\"#b06000\", style=dashed",
-        }
-    }
-}
-
-type Edge = (TaskId, TaskId, Kind);
 
 /// `job graph`.
 pub fn graph(client: &Client, job: &JobRow, is_dot: bool, printer: &Printer) -> CommandResult {
@@ -57,7 +26,7 @@ pub fn graph(client: &Client, job: &JobRow, is_dot: bool, printer: &Printer) -> 
         return printer.result(dot(&named(job), &tasks, &edges).trim_end());
     }
     if printer.output == Output::Json {
-        let edges = edges.iter().map(|(from, to, kind)| {
+        let edges = edges.iter().map(|Edge { from, to, kind }| {
             json!({ "from": from.to_string(), "to": to.to_string(), "kind": kind.name() })
         });
         let tasks: Json = tasks.iter().map(Object::object).collect();
@@ -71,44 +40,12 @@ pub fn graph(client: &Client, job: &JobRow, is_dot: bool, printer: &Printer) -> 
     printer.result(tree(&tasks).join("\n"))
 }
 
-/// When a task began, or was submitted if it has not.
-fn began(row: &TaskRow) -> u64 {
-    let run = row.run.as_ref();
-    run.map_or(row.submitted_us, |run| {
-        run.ended_us.saturating_sub(run.ran_us)
-    })
-}
-
-/// All edges between these tasks, each once.
-fn edges(tasks: &[TaskRow]) -> BTreeSet<Edge> {
-    let known: BTreeSet<TaskId> = tasks.iter().map(|row| row.id).collect();
-    let mut edges = BTreeSet::new();
-    let mut calls: BTreeMap<ActorId, Vec<&TaskRow>> = BTreeMap::new();
-    for row in tasks {
-        if let Some(parent) = row.parent.filter(|it| known.contains(it)) {
-            edges.insert((parent, row.id, Kind::Control));
-        }
-        let made = row.inputs.iter().map(|object| object.task());
-        let made = made.filter(|it| known.contains(it) && *it != row.id);
-        edges.extend(made.map(|from| (from, row.id, Kind::Data)));
-        if let Some(actor) = row.actor {
-            calls.entry(actor).or_default().push(row);
-        }
-    }
-    for (actor, mut calls) in calls {
-        // Its creation comes first, whatever the clocks say.
-        calls.sort_by_key(|row| (row.id != actor.task(), began(row)));
-        let pairs = calls.windows(2);
-        edges.extend(pairs.map(|pair| (pair[0].id, pair[1].id, Kind::State)));
-    }
-    edges
-}
-
-/// What a task is called where it stands among others.
-fn title(row: &TaskRow) -> String {
-    match row.array_index {
-        Some(index) => format!("{}[{index}]", row.name),
-        None => row.name.clone(),
+/// How Graphviz is to draw an edge.
+fn style(kind: EdgeKind) -> &'static str {
+    match kind {
+        EdgeKind::Control => "color=\"#555555\"",
+        EdgeKind::Data => "color=\"#1a66cc\", penwidth=1.5",
+        EdgeKind::State => "color=\"#b06000\", style=dashed",
     }
 }
 
@@ -124,7 +61,7 @@ fn dot(name: &str, tasks: &[TaskRow], edges: &BTreeSet<Edge>) -> String {
         let ran = ran.map_or_else(String::new, |ran| format!(" {ran}"));
         let label = format!(
             "{}\n{} at {}\n{}{ran}",
-            title(row),
+            rows::title(row),
             rows::short(&id),
             row.node,
             row.state
@@ -141,9 +78,9 @@ fn dot(name: &str, tasks: &[TaskRow], edges: &BTreeSet<Edge>) -> String {
             quoted(&label)
         ));
     }
-    for (from, to, kind) in edges {
+    for Edge { from, to, kind } in edges {
         let (from, to) = (quoted(&from.to_string()), quoted(&to.to_string()));
-        text.push_str(&format!("  {from} -> {to} [{}];\n", kind.style()));
+        text.push_str(&format!("  {from} -> {to} [{}];\n", style(*kind)));
     }
     text.push_str("}\n");
     text
@@ -185,7 +122,7 @@ fn tree(tasks: &[TaskRow]) -> Vec<String> {
             "{:indent$}{} {} {} at {}{}",
             "",
             rows::short(&id),
-            title(row),
+            rows::title(row),
             row.state,
             row.node,
             error.unwrap_or_default(),
@@ -217,11 +154,7 @@ mod tests {
                 ..task(2)
             },
             TaskRow {
-                inputs: vec![
-                    ObjectId::of(id(1), 0),
-                    ObjectId::of(id(2), 0),
-                    ObjectId::of(id(9), 0),
-                ],
+                inputs: [1, 2, 9].map(|it| ObjectId::of(id(it), 0)).into(),
                 ..task(3)
             },
             TaskRow {
@@ -240,18 +173,6 @@ mod tests {
                 ..task(5)
             },
         ]
-    }
-
-    #[test]
-    fn edges_are_of_control_data_and_state() {
-        let expected = [
-            (id(1), id(2), Kind::Control),
-            (id(1), id(3), Kind::Data),
-            (id(2), id(3), Kind::Data),
-            (id(4), id(5), Kind::State),
-            (id(5), id(6), Kind::State),
-        ];
-        assert_eq!(edges(&tasks()), BTreeSet::from(expected));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! `job`: what one session or one detached submission has started, as a whole.
 //!
-//! Owns finding jobs and what is shown of one. Must not: end a job, but by `cancel`.
+//! Owns how a job is found and shown. Must not: end a job, but by `cancel`.
 
 use serde_json::json;
 use wasmrun_client::Described;
 use wasmrun_client::blocking::Client;
+use wasmrun_client::graph::is_creation;
 use wasmrun_client::rows::Object;
 use wasmrun_client::wire::{JobDetail, JobRow, List, Rows, TaskRow, What};
 use wasmrun_model::id::DriverId;
@@ -80,13 +81,23 @@ pub fn find(client: &Client, text: &str) -> Result<JobDetail, Failure> {
     match described.map_err(remote::failed)? {
         Described::Job(job) => Ok(*job),
         Described::Task(task) => Err(Failure::usage(format!(
-            "'{text}' is a task, of job {}: name that",
+            "'{text}' is a task and not a job: name its job, {}",
             task.row.job
         ))),
         Described::Actor(actor) => Err(Failure::usage(format!(
-            "'{text}' is an actor, of job {}: name that",
+            "'{text}' is an actor and not a job: name its job, {}",
             actor.row.job
         ))),
+    }
+}
+
+/// A job as it is now, if a node that has answered knows it; and whether all nodes have answered.
+pub fn now(client: &Client, id: DriverId) -> Result<(Option<JobRow>, bool), Failure> {
+    let listed = client.wait(client.list(List::of(What::Jobs).with("id", id)));
+    let listed = listed.map_err(remote::failed)?;
+    match listed.rows {
+        Rows::Jobs(rows) => Ok((rows.into_iter().next(), listed.silent.is_empty())),
+        _ => Err(remote::unexpected("jobs")),
     }
 }
 
@@ -103,13 +114,13 @@ pub fn tasks_of(
     let listed = client.wait(client.list_pages(list, usize::MAX));
     match listed.map_err(remote::failed)?.rows {
         Rows::Tasks(rows) => Ok(rows),
-        _ => Err(Failure::usage("the node has answered with something else")),
+        _ => Err(remote::unexpected("tasks")),
     }
 }
 
 /// Whether the job's driver has submitted it and it makes a result: nested tasks and the creation of actors do not count.
 pub fn is_top_level(row: &TaskRow) -> bool {
-    row.parent.is_none() && row.actor.is_none_or(|actor| actor.task() != row.id)
+    row.parent.is_none() && !is_creation(row)
 }
 
 /// The order in which people expect the tasks of a job: by index, then in the order of submission.
@@ -117,7 +128,7 @@ pub fn order(row: &TaskRow) -> (u64, u64) {
     (row.array_index.unwrap_or(u64::MAX), row.submitted_us)
 }
 
-/// A job's lines for people, but its tasks.
+/// A job as lines for people, without its tasks.
 pub fn header(row: &JobRow) -> Vec<String> {
     let (done, total) = rows::progress(&row.tasks);
     let tasks = &row.tasks;
@@ -187,23 +198,9 @@ pub mod tests {
     /// A task that has not begun.
     pub fn task(id: u8) -> TaskRow {
         TaskRow {
-            id: TaskId::from_bytes([id; 16]),
-            name: "f".into(),
             state: "ready".into(),
-            tenant: Default::default(),
-            job: DriverId::from_bytes([1; 16]),
-            parent: None,
-            actor: None,
-            array_index: None,
             attempt: 0,
-            is_detached: true,
-            submitted_us: 0,
-            age_ms: 0,
-            node: "n1".into(),
-            inputs: Vec::new(),
-            held: Vec::new(),
-            run: None,
-            error: None,
+            ..TaskRow::example(TaskId::from_bytes([id; 16]))
         }
     }
 

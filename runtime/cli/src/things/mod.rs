@@ -38,7 +38,7 @@ use crate::stdio;
 pub use self::get::get;
 pub use self::status::status;
 
-/// How long to wait before something is looked at again: ever longer, up to a second.
+/// Waits between two looks at something: ever longer, up to a second.
 struct Backoff(Duration);
 
 impl Default for Backoff {
@@ -101,7 +101,7 @@ fn show(
     show_most(list, None, global, printer)
 }
 
-/// Shows `most` rows of a list; one page, if nobody says how many.
+/// Shows `most` rows of a list; one page without a number.
 fn show_most(list: List, most: Option<usize>, global: &Global, printer: &Printer) -> CommandResult {
     let client = remote::connect(global, &TenantName::default())?;
     let what = list.what;

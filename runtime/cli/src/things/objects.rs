@@ -23,7 +23,7 @@ use crate::printer::{Printer, written};
 use crate::remote;
 use crate::stdio;
 
-/// How long a value is waited for before that is said.
+/// How long to wait for a value before a note says so.
 const SOON: Duration = Duration::from_secs(1);
 
 /// `put`.

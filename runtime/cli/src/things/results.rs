@@ -43,7 +43,7 @@ pub fn results(
     check_out(out, is_single)?;
     let (mut gone, mut live, mut reports) = (Vec::new(), 0_u64, Vec::new());
     for row in &tasks {
-        let label = label(row);
+        let label = format!("[{}]", rows::label(row));
         let mut report = json!({
             "task_id": row.id.to_string(),
             "name": row.name,
@@ -60,7 +60,7 @@ pub fn results(
                 None => gone.push(label),
             },
             "failed" => {
-                let why = row.error.as_deref().unwrap_or("it is not known how");
+                let why = rows::error(row);
                 report["error"] = why.into();
                 if printer.output != Output::Json {
                     printer.stderr(format_args!("{label} failed: {why}"));
@@ -92,15 +92,7 @@ pub fn results(
     }
 }
 
-/// What tells a task from the others of its job.
-fn label(row: &TaskRow) -> String {
-    match row.array_index {
-        Some(index) => format!("[{index}]"),
-        None => format!("[{}]", rows::short(&row.id.to_string())),
-    }
-}
-
-/// That there are no results of these tasks.
+/// The failure where results of these tasks are not kept.
 fn none_of(job: &JobRow, gone: &[String], many: usize) -> Failure {
     let shown = gone[..many.min(NAMED)].join(", ");
     let more = match many.saturating_sub(NAMED) {
@@ -109,13 +101,14 @@ fn none_of(job: &JobRow, gone: &[String], many: usize) -> Failure {
     };
     let id = job.id.to_string();
     Failure::usage(format!(
-        "no result is kept of {shown}{more}: they made none, as programs do, whose output `wasmrun job logs {}` prints, or \
-         it is gone; results are kept of detached tasks, until they are deleted or too many others have ended",
+        "no result is kept of {shown}{more}: results are kept of functions, in detached tasks, until they are deleted or \
+         too many other tasks have ended; run these again with --detach, or see what programs wrote with `wasmrun job logs \
+         {}`",
         rows::short(&id)
     ))
 }
 
-/// Files can be told apart, and written as far as that is known.
+/// Checks that each result has a file of its own, and that it can be written, as far as that is known.
 fn check_out(out: Option<&str>, is_single: bool) -> CommandResult {
     let Some(out) = out else {
         return Ok(());
@@ -152,7 +145,7 @@ fn made(client: &Client, row: &TaskRow) -> Result<Option<Made>, Failure> {
         Err(GetError::Request(Error::Refused(why))) if why.kind == RefusalKind::NotFound => {
             return Ok(None);
         }
-        // What made it, or the node that had it, is gone.
+        // Its task is forgotten, or the node that had it is lost.
         Err(GetError::Failed { .. }) => return Ok(None),
         Err(error) => return Err(remote::no_value(error)),
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use wasmrun_client::rows;
-use wasmrun_client::wire::{Amounts, JobTasks, What};
+use wasmrun_client::wire::{Amounts, JobTasks, TaskRow, What};
 use wasmrun_model::units;
 
 use super::get::yes;
@@ -25,6 +25,27 @@ pub fn ms_text(ms: u64) -> String {
 /// The beginning of an id, where lines have room for no more.
 pub fn short(id: &str) -> &str {
     &id[..id.len().min(8)]
+}
+
+/// A task's name, with its index if it is one of an array.
+pub fn title(row: &TaskRow) -> String {
+    match row.array_index {
+        Some(index) => format!("{}[{index}]", row.name),
+        None => row.name.clone(),
+    }
+}
+
+/// What tells a task from the others of its job: its index, else the beginning of its id.
+pub fn label(row: &TaskRow) -> String {
+    match row.array_index {
+        Some(index) => index.to_string(),
+        None => short(&row.id.to_string()).to_owned(),
+    }
+}
+
+/// How a task has failed, in a line.
+pub fn error(row: &TaskRow) -> &str {
+    row.error.as_deref().unwrap_or("it is not known how")
 }
 
 /// How many tasks of a job have ended, and how many there are or are to be.

@@ -25,9 +25,9 @@ use crate::remote;
 /// How many tenants are shown: those that use most.
 const MOST_TENANTS: usize = 10;
 
-/// How often it is shown anew for who watches.
+/// How often `--watch` shows it.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Lets a terminal begin anew at its top.
+/// Clears a terminal.
 const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 
 /// `status`, once or until Ctrl-C.
@@ -63,12 +63,10 @@ fn screen(client: &Client, printer: &Printer) -> CommandResult {
     let members = list(client, What::Members)?;
     let tenants = list(client, What::Tenants)?;
     let shares = client.wait(client.shares()).map_err(remote::failed)?;
-    let Rows::Nodes(statuses) = &nodes.rows else {
-        return Err(Failure::usage("the node has answered with something else"));
-    };
-    let (Rows::Members(members), Rows::Tenants(tenant_rows)) = (&members.rows, &tenants.rows)
+    let (Rows::Nodes(statuses), Rows::Members(members), Rows::Tenants(tenant_rows)) =
+        (&nodes.rows, &members.rows, &tenants.rows)
     else {
-        return Err(Failure::usage("the node has answered with something else"));
+        return Err(remote::unexpected("nodes or tenants"));
     };
     if printer.output == Output::Json {
         let mut object = Map::new();

@@ -11,7 +11,7 @@ use wasmrun_client::wire::{List, Listed, Rows, What};
 
 use super::{jobs, rows, warn_of_silent};
 use crate::args::{Global, Timeline};
-use crate::fail::{CommandResult, Failure};
+use crate::fail::CommandResult;
 use crate::outfile;
 use crate::printer::{Printer, written};
 use crate::remote;
@@ -29,7 +29,7 @@ pub fn timeline(options: &Timeline, global: &Global, printer: &Printer) -> Comma
     let listed = client.wait(client.list_pages(list, usize::MAX));
     let Listed { rows, silent, .. } = listed.map_err(remote::failed)?;
     let Rows::Tasks(mut rows) = rows else {
-        return Err(Failure::usage("the node has answered with something else"));
+        return Err(remote::unexpected("attempts"));
     };
     if let Some(since) = options.since {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);

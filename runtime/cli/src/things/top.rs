@@ -40,7 +40,7 @@ impl Drop for Restore {
 pub fn top(global: &Global) -> CommandResult {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         return Err(Failure::usage(
-            "`top` draws on a terminal, and this is none: `wasmrun status` and `wasmrun list jobs` print what there is once",
+            "`top` draws on a terminal, and this is none: use `wasmrun status` and `wasmrun list jobs`, which print once",
         ));
     }
     let client = remote::connect(global, &TenantName::default())?;
@@ -66,10 +66,9 @@ fn run(
     asks: &Sender<Ask>,
     answers: &Receiver<Answer>,
 ) -> CommandResult {
-    let ask = |ask| {
-        let gone = "the thread that asks the node has ended; start `wasmrun top` again";
-        asks.send(ask).map_err(|_| Failure::usage(gone))
-    };
+    let ended =
+        || Failure::usage("the thread that asks the node has ended: start `wasmrun top` again");
+    let ask = |ask| asks.send(ask).map_err(|_| ended());
     let mut asked_at: Option<Instant> = None;
     let mut is_waiting = false;
     loop {
@@ -105,10 +104,7 @@ fn run(
                 Ok(Answer::Detail { title, text }) => app.detail(&title, &text),
                 Ok(Answer::Note(note)) => app.note(note),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => {
-                    let gone = "the thread that asks the node has ended; start `wasmrun top` again";
-                    return Err(Failure::usage(gone));
-                }
+                Err(TryRecvError::Disconnected) => return Err(ended()),
             }
         }
     }

@@ -7,10 +7,10 @@ use serde_json::{Value as Json, json};
 use wasmrun_client::Described;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::rows::Object;
-use wasmrun_client::wire::{JobRow, List, Rows, TaskRow, What};
+use wasmrun_client::wire::{JobRow, TaskRow};
 use wasmrun_model::failure::TaskError;
 
-use super::jobs::{find, is_top_level, named, order, tasks_of};
+use super::jobs::{find, is_top_level, named, now, order, tasks_of};
 use super::rows;
 use crate::args::{Global, JobWait, Output};
 use crate::fail::{CommandResult, Exit, Failure};
@@ -86,20 +86,16 @@ fn until_ended(
             ));
         }
         backoff.sleep(left);
-        let listed = client.wait(client.list(List::of(What::Jobs).with("id", row.id)));
-        let listed = listed.map_err(remote::failed)?;
-        let Rows::Jobs(rows) = listed.rows else {
-            return Err(Failure::usage("the node has answered with something else"));
-        };
-        match rows.into_iter().next() {
-            Some(now) => row = now,
-            // The node that knows it may be back, or another one adopt the job.
-            None if !listed.silent.is_empty() => {}
-            None => {
+        match now(client, row.id)? {
+            (Some(now), _) => row = now,
+            // The node that knows it may come back, or another one may adopt the job.
+            (None, false) => {}
+            (None, true) => {
                 return Err(Failure::new(
                     Exit::Unreachable,
                     anyhow::anyhow!(
-                        "{} is not known any more: the node where it was submitted is gone, or has forgotten it",
+                        "no node knows {} any more: the node where it was submitted is lost, or has forgotten it; what \
+                         nodes write with --history-dir has its attempts",
                         named(&row)
                     ),
                 ));
@@ -156,8 +152,7 @@ pub fn outcome(client: &Client, row: &JobRow) -> CommandResult {
             Err(Failure::new(exit, anyhow::anyhow!(text)))
         }
         None => {
-            let why = first.error.as_deref().unwrap_or("it is not known how");
-            let text = format!("{}: {why}", first.name);
+            let text = format!("{}: {}", first.name, rows::error(first));
             Err(Failure::new(exit, anyhow::anyhow!(text)))
         }
     }

@@ -1,4 +1,4 @@
-//! Actors of classes that were generated.
+//! Actors of generated classes.
 
 use std::future::IntoFuture;
 use std::marker::PhantomData;
@@ -8,16 +8,15 @@ use super::{Args, Future, check};
 use crate::Client;
 use crate::actor::{Actor, CallOptions, CreateActor};
 use crate::error::Error;
-use crate::submit::Argument;
 
-/// A class of a module. It is generated; what is here is for that.
+/// A class of a module. Generated code implements it.
 pub trait Class: Sized {
     /// Its full name.
     const NAME: &'static str;
     /// Its methods that can be called: a line for each, with its name and its type as WIT has it.
     const METHODS: &'static str;
 
-    /// One of it.
+    /// The class of this actor.
     fn new(instance: Instance) -> Self;
 }
 
@@ -34,8 +33,7 @@ impl Instance {
     /// # Errors
     /// As of [`Actor::call`].
     pub async fn call<T>(&self, method: &str, args: Args) -> Result<Future<T>, Error> {
-        let values = given(args.values, args.refused)?;
-        let task = self.actor.start(method, values, self.options).await?;
+        let task = self.actor.start(method, args.0?, self.options).await?;
         Ok(Future::of(task.future()))
     }
 
@@ -74,16 +72,16 @@ pub fn actor<C: Class>(actor: Actor) -> Result<C, Error> {
 pub struct Create<C> {
     client: Client,
     create: CreateActor,
-    refused: Option<Error>,
+    args: Args,
     of: PhantomData<fn() -> C>,
 }
 
 impl<C> Create<C> {
-    pub(super) fn new(client: Client, create: CreateActor, refused: Option<Error>) -> Self {
+    pub(super) fn new(client: Client, create: CreateActor, args: Args) -> Self {
         Self {
             client,
             create,
-            refused,
+            args,
             of: PhantomData,
         }
     }
@@ -93,7 +91,7 @@ impl<C> Create<C> {
         self.with(|create| create.named(name))
     }
 
-    /// All else that can be said of an actor: `create.with(CreateActor::detached)`.
+    /// Changes all else of the actor: `create.with(CreateActor::detached)`.
     pub fn with(self, change: impl FnOnce(CreateActor) -> CreateActor) -> Self {
         Self {
             create: change(self.create),
@@ -109,15 +107,8 @@ impl<C: Class + 'static> IntoFuture for Create<C> {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let mut create = self.create;
-            create.values = given(create.values, self.refused)?;
+            create.values = self.args.0?;
             actor(self.client.create_actor(create).await?)
         })
-    }
-}
-
-fn given(values: Vec<Argument>, refused: Option<Error>) -> Result<Vec<Argument>, Error> {
-    match refused {
-        None => Ok(values),
-        Some(error) => Err(error),
     }
 }

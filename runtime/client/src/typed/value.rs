@@ -1,7 +1,7 @@
 //! Values of Rust as bytes, and the handles in them.
 //!
-//! serde passes nothing along that knows of handles, so what the value names that is being written or read stands beside it,
-//! for its thread.
+//! serde passes nothing along that knows of handles, so the handles of the value that is being written or read are in a
+//! variable of its thread.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::named::{Handles, Named};
 use crate::submit::Argument;
 
 thread_local! {
-    /// What the value names that is being written.
+    /// The handles of the value that is being written.
     static WRITTEN: RefCell<Option<Handles>> = const { RefCell::new(None) };
-    /// What the value names that is being read.
+    /// The handles of the value that is being read.
     static READ: RefCell<Option<Arc<Named>>> = const { RefCell::new(None) };
 }
 
-/// An argument of a value.
+/// A value as an argument.
 pub(super) fn encode<T: Value>(value: &T) -> Result<Argument, Error> {
     WRITTEN.set(Some(Handles::default()));
     let encoded = value.encode();
@@ -38,7 +38,7 @@ pub(super) fn encode<T: Value>(value: &T) -> Result<Argument, Error> {
     })
 }
 
-/// The value that has come.
+/// A value from what the node gave.
 pub(super) fn decode<T: Value>(value: &crate::Value) -> Result<T, Error> {
     READ.set(value.named().cloned());
     let decoded = T::decode(value.encoded());

@@ -399,7 +399,7 @@ pub struct Put {
     pub form: Form,
     /// How many they are.
     pub len: u64,
-    /// Whether it stays when the session ends, until somebody deletes it.
+    /// Whether it stays when the session ends, until it is deleted.
     pub is_kept: bool,
     /// How long it may wait for room, in milliseconds, of which [`super::MAX_ROOM_MS`] count; as long as the node says
     /// if not given.

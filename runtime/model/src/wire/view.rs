@@ -101,6 +101,30 @@ pub struct TaskRow {
 impl TaskRow {
     /// How many inputs a row names.
     pub const MOST_INPUTS: usize = 32;
+
+    /// A task that has finished at the node `n1`, for tests: they change the fields that they are about.
+    #[doc(hidden)]
+    pub fn example(id: TaskId) -> Self {
+        Self {
+            id,
+            name: "f".to_owned(),
+            state: "finished".to_owned(),
+            tenant: TenantName::default(),
+            job: DriverId::from_bytes([1; 16]),
+            parent: None,
+            actor: None,
+            array_index: None,
+            attempt: 1,
+            is_detached: false,
+            submitted_us: 0,
+            age_ms: 0,
+            node: "n1".to_owned(),
+            inputs: Vec::new(),
+            held: Vec::new(),
+            run: None,
+            error: None,
+        }
+    }
 }
 
 /// How an attempt ran that has ended. Times in microseconds.
@@ -287,7 +311,8 @@ pub struct JobRow {
 /// How many tasks of a job are how far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobTasks {
-    /// How many the driver itself is to submit, where that is known: the length of an array.
+    /// How many the driver itself is to submit, where that is known: the length of an array. The other numbers count also what
+    /// its tasks start, so together they may be more.
     pub expected: u64,
     /// How many have not begun.
     pub waiting: u64,

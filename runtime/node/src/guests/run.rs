@@ -109,6 +109,31 @@ impl Lease {
         self.is_held.then_some(self)
     }
 
+    /// The actor has its instance back after a call, and its owner hears of it. Back if the actor is lost.
+    fn give_back(
+        &self,
+        actor: &Arc<ActorCell>,
+        instance: Box<ActorInstance>,
+        state: Result<Option<Vec<u8>>, TaskError>,
+        (values, ran): (&[Argument], Ran),
+    ) -> Result<(), Box<ActorInstance>> {
+        let Ok(state) = state else {
+            return Err(instance);
+        };
+        let has_state = state.is_some();
+        let position = actor.give_back(instance, state)?;
+        if let Some(others) = self.shared.others.get().filter(|_| actor.is_foreign()) {
+            // Before the report: where all go to one node, it has the state first.
+            if has_state {
+                others.checkpointed(actor);
+            }
+            if actor.face.is_deterministic {
+                others.tell_call(actor, &self.cell, values, ran, position);
+            }
+        }
+        Ok(())
+    }
+
     fn ended(&self, report: Box<Report>) -> Todo {
         self.shared
             .counters
@@ -477,17 +502,8 @@ async fn run_call(begun: Begun, turn: &Turn) -> Option<Start> {
         Ok(_) => Ran::Well,
         Err(_) => Ran::Badly,
     };
-    let fatal = outcome.as_ref().err();
-    let state = match fatal.filter(|it| ActorInstance::is_fatal(it)) {
-        Some(fatal) => Err(fatal.clone()),
-        None if !actor.class().can_checkpoint() => Ok(None),
-        None => {
-            let state = pin!(instance.checkpoint(&limits));
-            let state = cell.unless_cancelled(state).await;
-            // Whatever the call gave, where that fails the instance cannot be used again.
-            state.unwrap_or_else(|| Err(stopped(actor, &cell)))
-        }
-    };
+    let failure = outcome.as_ref().err();
+    let state = pin!(state_after(actor, &cell, &mut instance, &limits, failure)).await;
     let kept = cell
         .unless_cancelled(pin!(kept(&attempt, &cell.work, outcome)))
         .await;
@@ -509,33 +525,37 @@ async fn run_call(begun: Begun, turn: &Turn) -> Option<Start> {
         attempt: lease.attempt.number(),
         phases,
     };
-    let has_state = matches!(state, Ok(Some(_)));
-    let given_back = match state {
-        Ok(state) => actor.give_back(instance, state),
-        Err(_) => Err(instance),
-    };
-    let lost = match given_back {
-        Ok(position) => {
-            if let Some(others) = lease.shared.others.get().filter(|_| actor.is_foreign()) {
-                // Before the report: where all go to one node, it has the state first.
-                if has_state {
-                    others.checkpointed(actor);
-                }
-                if actor.face.is_deterministic {
-                    others.tell_call(actor, &cell, &call.values, ran, position);
-                }
-            }
-            None
-        }
-        Err(instance) => Some(instance),
-    };
+    let given_back = lease.give_back(actor, instance, state, (&call.values, ran));
     drop(call.values);
-    match lost {
-        None => lease.end(Box::new(report), turn),
-        Some(instance) => {
+    match given_back {
+        Ok(()) => lease.end(Box::new(report), turn),
+        Err(instance) => {
             drop(instance);
             lease.end_fatally(Box::new(report), actor);
             None
+        }
+    }
+}
+
+/// The state of an actor after a call, if its class gives one.
+///
+/// # Errors
+/// When its instance cannot be used again: after a fatal failure, or where it cannot give its state.
+async fn state_after(
+    actor: &ActorCell,
+    call: &TaskCell,
+    instance: &mut ActorInstance,
+    limits: &Limits,
+    failure: Option<&TaskError>,
+) -> Result<Option<Vec<u8>>, TaskError> {
+    match failure.filter(|it| ActorInstance::is_fatal(it)) {
+        Some(fatal) => Err(fatal.clone()),
+        None if !actor.class().can_checkpoint() => Ok(None),
+        None => {
+            let state = pin!(instance.checkpoint(limits));
+            let state = call.unless_cancelled(state).await;
+            // Whatever the call gave, where that fails the instance cannot be used again.
+            state.unwrap_or_else(|| Err(stopped(actor, call)))
         }
     }
 }

@@ -359,10 +359,7 @@ impl Shared {
             _ => None,
         };
         let error = death.as_ref().or(report.result.as_ref().err());
-        let failure = error.map(|error| Failure {
-            error: error.into(),
-            stderr_tail: report.stderr_tail.clone(),
-        });
+        let failure = error.map(|error| Failure::of(error, report.stderr_tail.clone()));
         self.history.add(&Record {
             id: cell.id,
             attempt: report.attempt,

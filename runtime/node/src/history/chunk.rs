@@ -15,6 +15,7 @@ use wasmrun_engine::HeldResource;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId, NodeId, ObjectId, TaskId};
+use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{Phases, WireError};
 
 use super::Place;
@@ -23,8 +24,10 @@ use super::Place;
 const CHUNK_BYTES: usize = 64 << 10;
 /// How many groups, and kinds of what was held, it has at most.
 const MOST_SHARED: usize = 64;
+/// How many bytes of what a guest says of its failure are kept.
+const MOST_TEXT: usize = 16 << 10;
 const HEAD_BYTES: usize = 33;
-/// What one of its groups is taken to have.
+/// How many bytes one of its groups is taken to have.
 const GROUP_BYTES: usize = 128;
 
 /// How an attempt ended.
@@ -82,7 +85,7 @@ pub(crate) struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// The same, of its own.
+    /// The same, which borrows nothing.
     pub(super) fn to_static(&self) -> Record<'static> {
         Record {
             tenant: self.tenant.clone(),
@@ -103,11 +106,33 @@ pub(crate) struct Failure {
     pub(crate) stderr_tail: String,
 }
 
-impl From<&TaskError> for Failure {
-    fn from(error: &TaskError) -> Self {
+impl Failure {
+    /// A guest may say as much as a result may have. Of a longer error than [`MOST_TEXT`] the beginning is kept.
+    pub(crate) fn of(error: &TaskError, stderr_tail: String) -> Self {
+        let mut error = error.clone();
+        let mut at = &mut error;
+        loop {
+            at = match at {
+                TaskError::Guest {
+                    text,
+                    value,
+                    passed,
+                } if text.len().max(value.size_bytes()) > MOST_TEXT => {
+                    text.truncate(text.floor_char_boundary(MOST_TEXT));
+                    *value = Encoded::Postcard(Vec::new());
+                    *passed = None;
+                    break;
+                }
+                TaskError::Dependency { cause, .. } => cause.as_mut(),
+                TaskError::ActorDied {
+                    cause: Some(cause), ..
+                } => cause.as_mut(),
+                _ => break,
+            };
+        }
         Self {
-            error: error.into(),
-            stderr_tail: String::new(),
+            error: (&error).into(),
+            stderr_tail,
         }
     }
 }

@@ -1,8 +1,9 @@
 //! What has run on this node: the attempts of its own tasks that have ended, the last ones first to be found.
 //!
-//! Owns the records, in chunks of encoded bytes ([`chunk`]), and their limit: when it is reached the oldest chunk goes, and
-//! how many records went is counted. Must not: know tasks that live; decide anything. A record is added by whoever ends the
-//! task, so adding takes some hundred nanoseconds. Who searches copies the open chunk at most, and holds no lock meanwhile.
+//! Owns the records, in chunks of encoded bytes ([`chunk`]), and their limit: when it is reached the oldest chunk is dropped,
+//! and its records are counted. Must not: know tasks that live; decide anything. The thread that ends a task adds the record,
+//! so adding takes some hundred nanoseconds. A search copies the open chunk at most and holds no lock while it looks; a long
+//! one does not keep other work of its thread waiting.
 
 mod chunk;
 
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use wasmrun_model::id::TaskId;
@@ -21,8 +23,13 @@ pub(crate) use self::chunk::{Failure, Head, Outcome, Record};
 
 use self::chunk::Chunk;
 
-/// How many bytes it has if nobody says otherwise.
+/// How many bytes it has if the node's configuration does not say.
 pub const DEFAULT_HISTORY_BYTES: u64 = 64 << 20;
+
+/// How many chunks are searched at once: that takes less than a millisecond.
+const QUICK_CHUNKS: usize = 16;
+/// How many tasks are remembered that other nodes have taken over.
+const MOST_TAKEN: usize = 10_000;
 
 /// The place of a record in the order of submission: when it was submitted, in microseconds since 1970, its task, and which
 /// attempt it is.
@@ -36,13 +43,21 @@ pub(crate) struct History {
     origin: Instant,
     origin_us: u64,
     chunks: Mutex<Chunks>,
-    /// Tasks that other nodes have taken over: what was submitted here by then is theirs to tell.
-    taken: RwLock<BTreeMap<TaskId, u64>>,
-    /// Who is told of each record. Most nodes have nobody.
+    taken: RwLock<Taken>,
+    /// Most nodes have none.
     followers: RwLock<Vec<Follower>>,
 }
 
-/// Somebody who is told of each record, as far as there is room in the queue.
+/// Tasks that other nodes have taken over, which tell what came of them.
+#[derive(Debug, Default)]
+struct Taken {
+    /// Until when what was submitted here is no longer shown.
+    until_us: BTreeMap<TaskId, u64>,
+    /// The first one is the first to be forgotten.
+    order: VecDeque<TaskId>,
+}
+
+/// A reader of all records from some time on, as far as there is room in its queue.
 #[derive(Debug)]
 struct Follower {
     queue: mpsc::Sender<Record<'static>>,
@@ -85,7 +100,7 @@ pub(crate) struct HistoryUsage {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
     pub(crate) limit_bytes: u64,
-    /// Records that went because of the limit.
+    /// Records that were dropped because of the limit.
     pub(crate) dropped: u64,
 }
 
@@ -164,12 +179,22 @@ impl History {
     /// Another node has taken a task over, and tells what came of it.
     pub(crate) fn give_up(&self, task: TaskId) {
         let now_us = self.unix_us(Instant::now());
-        self.taken.write().insert(task, now_us);
+        let mut taken = self.taken.write();
+        if taken.until_us.insert(task, now_us).is_some() {
+            return;
+        }
+        taken.order.push_back(task);
+        if taken.order.len() > MOST_TAKEN
+            && let Some(oldest) = taken.order.pop_front()
+        {
+            taken.until_us.remove(&oldest);
+        }
     }
 
     fn is_taken(&self, (submitted_us, task, _): &Place) -> bool {
         let taken = self.taken.read();
-        !taken.is_empty() && taken.get(task).is_some_and(|until| submitted_us <= until)
+        let until_us = taken.until_us.get(task);
+        until_us.is_some_and(|until_us| submitted_us <= until_us)
     }
 
     /// All chunks as they are now, the youngest first.
@@ -190,39 +215,47 @@ impl History {
         is_meant: impl Fn(&Record<'_>) -> bool,
     ) -> Vec<Record<'static>> {
         let chunks = self.chunks();
-        // The places that were submitted last, of which the first is the first to go.
-        let mut best: BinaryHeap<Reverse<(Place, usize, usize)>> = BinaryHeap::new();
-        for (chunk_ix, chunk) in chunks.iter().enumerate() {
-            for at in 0..chunk.len() {
-                let head = chunk.head(at);
-                let place = head.place();
-                let is_behind = |other: &Reverse<(Place, usize, usize)>| place <= other.0.0;
-                let is_late = best.len() >= limit && best.peek().is_some_and(is_behind);
-                if is_late || before.is_some_and(|before| place >= before) || !fits(&head) {
-                    continue;
-                }
-                if is_meant(&chunk.record(at)) && !self.is_taken(&place) {
-                    best.push(Reverse((place, chunk_ix, at)));
-                    if best.len() > limit {
-                        best.pop();
+        aside(chunks.len() > QUICK_CHUNKS, || {
+            // The places that were submitted last, of which the first is the first to go.
+            let mut best: BinaryHeap<Reverse<(Place, usize, usize)>> = BinaryHeap::new();
+            for (chunk_ix, chunk) in chunks.iter().enumerate() {
+                for at in 0..chunk.len() {
+                    let head = chunk.head(at);
+                    let place = head.place();
+                    let is_behind = |other: &Reverse<(Place, usize, usize)>| place <= other.0.0;
+                    let is_late = best.len() >= limit && best.peek().is_some_and(is_behind);
+                    if is_late || before.is_some_and(|before| place >= before) || !fits(&head) {
+                        continue;
+                    }
+                    if is_meant(&chunk.record(at)) && !self.is_taken(&place) {
+                        best.push(Reverse((place, chunk_ix, at)));
+                        if best.len() > limit {
+                            best.pop();
+                        }
                     }
                 }
             }
-        }
-        let best = best.into_sorted_vec().into_iter();
-        best.map(|Reverse((_, chunk, at))| chunks[chunk].record(at))
-            .collect()
+            let best = best.into_sorted_vec().into_iter();
+            best.map(|Reverse((_, chunk, at))| chunks[chunk].record(at))
+                .collect()
+        })
     }
 
     /// The last attempt of a task: quick if it has ended a short while ago.
     pub(crate) fn last(&self, task: &TaskId) -> Option<Record<'static>> {
-        self.chunks().iter().find_map(|chunk| {
+        let of_chunk = |chunk: &Arc<Chunk>| {
             let mut places = (0..chunk.len()).rev();
             let at = places.find(|at| {
                 chunk.id(*at) == task.as_bytes() && !self.is_taken(&chunk.head(*at).place())
             })?;
             Some(chunk.record(at))
-        })
+        };
+        let chunks = self.chunks();
+        let (young, old) = chunks.split_at(chunks.len().min(QUICK_CHUNKS));
+        young
+            .iter()
+            .find_map(of_chunk)
+            .or_else(|| aside(!old.is_empty(), || old.iter().find_map(of_chunk)))
     }
 
     /// The attempts of a task, the last one first.
@@ -230,6 +263,15 @@ impl History {
         /// More of one task nobody reads.
         const MOST_ATTEMPTS: usize = 100;
         self.find(None, MOST_ATTEMPTS, |head| head.id == *task, |_| true)
+    }
+}
+
+/// Does what may take long. Where the thread has other work of a runtime to do, another thread does that meanwhile.
+fn aside<T>(is_long: bool, work: impl FnOnce() -> T) -> T {
+    let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
+    match flavor {
+        Ok(RuntimeFlavor::MultiThread) if is_long => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }
 
@@ -242,6 +284,7 @@ mod tests {
     use wasmrun_model::failure::TaskError;
     use wasmrun_model::fairness::TenantName;
     use wasmrun_model::id::DriverId;
+    use wasmrun_model::value::Encoded;
 
     use super::*;
 
@@ -296,10 +339,7 @@ mod tests {
     #[test]
     fn attempts_of_one_task_are_told_apart() {
         let history = History::new(1 << 20);
-        let failure = Failure {
-            error: (&TaskError::Sandbox("s".into())).into(),
-            stderr_tail: "e".into(),
-        };
+        let failure = Failure::of(&TaskError::Sandbox("s".into()), "e".into());
         let first = Record {
             outcome: Outcome::Retried,
             failure: Some(failure),
@@ -313,6 +353,57 @@ mod tests {
         history.add(&record(8));
         history.add(&second);
         assert_eq!(history.attempts(&first.id), [second, first]);
+    }
+
+    #[test]
+    fn what_another_node_has_taken_over_is_hidden() {
+        let history = History::new(1 << 20);
+        let late = Record {
+            submitted_us: u64::MAX,
+            ended_us: u64::MAX,
+            attempt: 2,
+            ..record(7)
+        };
+        history.add(&record(7));
+        history.give_up(record(7).id);
+        assert_eq!(history.last(&record(7).id), None);
+        // It has come back since.
+        history.add(&late);
+        assert_eq!(history.attempts(&late.id), [late]);
+        for number in 0..=MOST_TAKEN {
+            history.give_up(JOB.task(10 + number as u64));
+        }
+        let taken = history.taken.read();
+        assert_eq!(
+            (taken.until_us.len(), taken.order.len()),
+            (MOST_TAKEN, MOST_TAKEN)
+        );
+    }
+
+    #[test]
+    fn of_a_long_error_the_beginning_is_kept() {
+        let error = TaskError::Guest {
+            text: "é".repeat(1 << 20),
+            value: Encoded::Postcard(vec![0; 2 << 20]),
+            passed: None,
+        };
+        let cause = Box::new(error);
+        let error = TaskError::Dependency {
+            index: 0,
+            task: JOB.task(1),
+            name: "n".into(),
+            cause,
+        };
+        let history = History::new(1 << 20);
+        history.add(&Record {
+            failure: Some(Failure::of(&error, String::new())),
+            ..record(7)
+        });
+        assert!(history.usage().bytes < 64 << 10);
+        let failure = history.last(&record(7).id).and_then(|it| it.failure);
+        let kept = TaskError::from(failure.expect("it has failed").error);
+        assert_eq!(kept.kind(), "dependency");
+        assert!(kept.to_string().contains("éé"));
     }
 
     #[test]

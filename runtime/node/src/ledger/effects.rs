@@ -3,6 +3,7 @@
 //! Owns starts, ends and what failures mean. Must not: run, wake or drop anything: what is left to do is a
 //! [`Todo`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_engine::HeldResource;
@@ -219,29 +220,17 @@ impl Ledger {
             (Some(why), _) => Some(TaskError::Unschedulable(why.to_string())),
             (None, _) => None,
         };
+        let (driver, is_driven) = (&cell.driver, parent.is_none());
         let ended = self.started + Duration::from_micros(now.as_micros());
         match cell.is_given_up() {
-            true => self.jobs.refused(&cell.driver, parent.is_none(), ended),
-            false => self
-                .jobs
-                .ended(&cell.driver, parent.is_none(), phase, ended),
+            true => self.jobs.refused(driver, is_driven, ended),
+            false => self.jobs.ended(driver, is_driven, phase, ended),
         }
         todo.trash.calls.extend(call);
         if let Work::Create(actor) = &cell.work {
-            actor.ends();
-            let death = report
-                .as_ref()
-                .and_then(|report| report.result.clone().err());
-            self.bury(actor, death.or_else(|| error.clone()), todo);
-            if phase == State::Failed {
-                self.remember(actor, &cell);
-            }
-            self.tell_standing(actor);
-            let event = Event::ActorDied {
-                actor: actor.id,
-                will_restart: false,
-            };
-            self.scheduler.note(now, event);
+            let death = report.as_ref().and_then(|it| it.result.as_ref().err());
+            let death = death.or(error.as_ref()).cloned();
+            self.actor_ended(now, actor, (&cell, phase), death, todo);
         }
         let is_running = report.is_none() && cell.is_running();
         if is_running {
@@ -264,6 +253,28 @@ impl Ledger {
             parent,
             given,
         });
+    }
+
+    /// The creation of an actor has ended for good, and the actor with it.
+    fn actor_ended(
+        &mut self,
+        now: ModelInstant,
+        actor: &Arc<ActorCell>,
+        (creation, phase): (&TaskCell, State),
+        death: Option<TaskError>,
+        todo: &mut Todo,
+    ) {
+        actor.ends();
+        self.bury(actor, death, todo);
+        if phase == State::Failed {
+            self.remember(actor, creation);
+        }
+        self.tell_standing(actor);
+        let event = Event::ActorDied {
+            actor: actor.id,
+            will_restart: false,
+        };
+        self.scheduler.note(now, event);
     }
 
     /// Nobody has asked for the affinity that keeps a task at this node: what is told is why it has to stay, and whether

@@ -35,7 +35,7 @@ pub(super) struct Entry {
     pub(super) given: Option<Box<Given>>,
 }
 
-/// What a task of ours was given, as lists say it.
+/// What a task that was submitted here was given, as lists show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) array_index: Option<u64>,

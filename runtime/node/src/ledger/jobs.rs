@@ -1,8 +1,8 @@
 //! Jobs: what one driver submits, with all that its tasks start here.
 //!
-//! Drivers are taken for their [jobs](DriverId::job). Owns what is known of each ([`About`]) and how many of its tasks ended how. Must not: know single tasks, or tasks of other
-//! nodes, which count there: so the numbers of all nodes add up. Invariant: jobs that are over have a limit, and the one that
-//! ended first is forgotten first.
+//! Owns what is known of each ([`About`]) and how many of its tasks ended how; drivers are taken for their
+//! [jobs](DriverId::job). Must not: know single tasks, or tasks of other nodes, which count there: so the numbers of all nodes
+//! add up. Invariant: at most [`MOST_OVER`] jobs that are over are remembered, and the one that ended first is forgotten first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -99,7 +99,7 @@ impl Job {
         }
     }
 
-    /// Whether nothing of it lives and nothing is to come: its driver is gone, or has submitted all that it was to.
+    /// Whether nothing of it lives and nothing is to come: its driver has ended, or has submitted all that it was to.
     fn is_over(&self) -> bool {
         let expected = self.about.as_ref().map_or(0, |about| about.expected);
         let is_whole = expected > 0 && self.driven_ends.all() >= expected;
@@ -181,7 +181,7 @@ impl Jobs {
         job.driven = job.driven.saturating_sub(1);
         job.ends.uncount(phase);
         job.driven_ends.uncount(phase);
-        if job.driven == 0 && job.live == 0 && job.ends == Ends::default() {
+        if !job.is_open && job.driven == 0 && job.live == 0 && job.ends == Ends::default() {
             if let Some(ended) = job.ended {
                 self.over.remove(&(ended, *id));
             }
@@ -193,7 +193,8 @@ impl Jobs {
         let Some(job) = self.all.get_mut(id).filter(|job| job.is_over()) else {
             return;
         };
-        if job.ended.replace(now).is_some() {
+        // When it ended is known already.
+        if job.ended.is_some() {
             return;
         }
         // A session that has submitted nothing is no job.
@@ -201,6 +202,7 @@ impl Jobs {
             self.all.remove(id);
             return;
         }
+        job.ended = Some(now);
         self.over.insert((now, *id));
         if self.over.len() > MOST_OVER
             && let Some((_, oldest)) = self.over.pop_first()
@@ -266,7 +268,7 @@ mod tests {
         // What others started decides nothing.
         jobs.ended(&ID, false, Phase::Failed, now);
         assert_eq!(state(&jobs), Some("finished"));
-        // What goes on after its driver is gone, as a call of an actor may.
+        // What goes on after its driver has ended, as a call of an actor may.
         jobs.submitted(ID, true, now);
         assert_eq!(state(&jobs), Some("running"));
         jobs.ended(&ID, true, Phase::Cancelled, now);
@@ -284,6 +286,23 @@ mod tests {
             jobs.ended(&ID, true, phase, now);
         }
         assert_eq!(state(&jobs), Some("failed"));
+        // That its session ends later changes nothing, and it is forgotten in its turn.
+        jobs.close(&ID, now + Duration::from_secs(1));
+        assert_eq!(jobs.get(&ID).and_then(|job| job.ended), Some(now));
+        assert_eq!(jobs.over, BTreeSet::from([(now, ID)]));
+    }
+
+    #[test]
+    fn a_job_whose_tasks_another_node_has_is_none() {
+        let (mut jobs, now) = (Jobs::default(), Instant::now());
+        jobs.open(ID, about(0), now);
+        jobs.submitted(ID, true, now);
+        jobs.ended(&ID, true, Phase::Finished, now);
+        jobs.taken(&ID, Phase::Finished);
+        // Its driver may still submit more.
+        assert_eq!(state(&jobs), Some("running"));
+        jobs.close(&ID, now);
+        assert_eq!(state(&jobs), None);
     }
 
     #[test]

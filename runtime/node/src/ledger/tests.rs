@@ -21,7 +21,7 @@ use super::*;
 use crate::ledger::deadlock::{Wait, WaitNumber};
 use crate::records::job::{Call, Job};
 use crate::records::options::Overrides;
-use crate::records::task::Home;
+use crate::records::task::{Home, Work};
 
 /// A ledger, and what it has said about tasks, which are called by name.
 struct Desk {

@@ -71,7 +71,7 @@ pub(crate) struct Todo {
     pub trash: Trash,
 }
 
-/// A task of ours, or an attempt of it, that has ended, with what the history says of it.
+/// A task that was submitted here, or an attempt of it, that has ended, with what the history says of it.
 pub(crate) struct Ended {
     pub cell: Arc<TaskCell>,
     pub report: Box<Report>,

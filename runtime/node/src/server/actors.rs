@@ -16,9 +16,9 @@ use super::lookup::Meant;
 use super::out::Gone;
 use super::registry::{ActorLog, Log};
 use super::session::{Session, refusal};
-use super::tasks::{OUTPUT_CHUNKS, refused};
+use super::tasks::{OUTPUT_CHUNKS, only_one, refused};
 use super::watch::Watcher;
-use super::{Inner, new_detached, views};
+use super::{Inner, views};
 use crate::actor::{Actor, ActorOptions};
 use crate::client::CallError;
 use crate::guests::names::{FindError, NameError};
@@ -40,16 +40,10 @@ impl Session {
         let job = Arc::new(new_job(&self.inner, &module, &create, tenant)?);
         let record = self.record_of_actor(&create, &job, &values);
         let label = create.class.clone();
-        let client = &match create.is_detached {
-            true => {
-                let detached = wire::Job {
-                    id: new_detached(),
-                    name: label.clone(),
-                    tasks: 1,
-                };
-                self.detached_job(&detached, &label, &job.terms.tenant)?
-            }
-            false => {
+        let detached = create.is_detached.then(|| only_one(label.clone()));
+        let client = &match &detached {
+            Some(detached) => self.detached_job(detached, &label, &job.terms.tenant)?,
+            None => {
                 self.begins(&label, &job.terms.tenant);
                 self.client.clone()
             }
@@ -61,7 +55,11 @@ impl Session {
         };
         let name = create.name.clone();
         let actor = client.create_actor_async(&job, values, create.name, Some(listener));
-        let actor = actor.await.map_err(|error| call_refused(&error))?;
+        let actor = actor.await;
+        if let Some(detached) = &detached {
+            self.close_job(&detached.id);
+        }
+        let actor = actor.map_err(|error| call_refused(&error))?;
         let log = Arc::<Log>::default();
         // It ends with the actor, and all actors end with their session or the node.
         tokio::spawn(Watcher::collect(log.clone(), chunks));

@@ -212,8 +212,10 @@ impl Session {
         let mut rows = lists::list(&self.inner, &list);
         let asked = self.asked(Question::List(list.clone()));
         let mut all = self.others(&asked).await;
+        let mut horizon = rows::horizon(&rows, list.page());
         for (_, answer) in all.answers.drain(..) {
             if let Answer::Rows(more) = answer {
+                horizon = horizon.max(rows::horizon(&more, list.page()));
                 add(&mut rows, more);
             }
         }
@@ -230,9 +232,14 @@ impl Session {
             Rows::Jobs(jobs) => *jobs = merged_jobs(&list, std::mem::take(jobs)),
             _ => {}
         }
+        if let (Rows::Tasks(tasks), Some(horizon)) = (&mut rows, horizon) {
+            // What is behind it comes with the next page: a node that has more may have some in between.
+            tasks.retain(|row| rows::place(row) >= horizon);
+        }
         truncate(&mut rows, list.page());
         let last = match &rows {
             Rows::Tasks(rows) if rows.len() >= list.page() => rows.last().map(rows::place),
+            Rows::Tasks(_) => horizon,
             Rows::Jobs(rows) if rows.len() >= list.page() => rows.last().map(rows::job_place),
             _ => None,
         };

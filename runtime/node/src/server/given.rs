@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
-use wasmrun_engine::{DirGrant, Grants, Module, NetGrant};
+use wasmrun_engine::{DirGrant, Grants, Input, Module, NetGrant};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, ActorName, Digest, ObjectId, ObjectName};
 use wasmrun_model::value::codec::handles;
@@ -16,7 +16,7 @@ use super::send::{inline, unknown};
 use super::session::{Session, refusal};
 use crate::actor::Actor;
 use crate::client::check;
-use crate::records::job::Argument;
+use crate::records::job::{Argument, Call, Job};
 use crate::records::object::{Object, Reference, Value};
 
 impl Session {
@@ -157,4 +157,41 @@ pub(super) fn grants(grants: &wire::Grants) -> Result<Grants, Refusal> {
     let checked = grants.check();
     checked.map_err(|error| refusal(RefusalKind::Usage, error))?;
     Ok(grants)
+}
+
+/// What a task of this job is to do that was submitted to a lost node.
+pub(super) fn call_of(job: &Job, submit: &wire::Submit) -> Result<Call, Refusal> {
+    let values = match job.function_type() {
+        Some(ty) => plain(ty, &submit.values)?,
+        None => Vec::new(),
+    };
+    Ok(Call {
+        values,
+        args: submit.args.clone(),
+        array_index: submit.array_index,
+        input: match &submit.input {
+            wire::Input::Bytes(bytes) => Input::Bytes(bytes.0.clone().into()),
+            wire::Input::Empty | wire::Input::Stream => Input::Empty,
+        },
+        listener: None,
+        time_limit: None,
+    })
+}
+
+/// Arguments that name nothing.
+pub(super) fn plain(ty: &FunctionType, given: &[Given]) -> Result<Vec<Argument>, Refusal> {
+    let mut values = Vec::with_capacity(given.len());
+    for (at, given) in given.iter().enumerate() {
+        let Given::Value(value) = given else {
+            let why = "an argument is an object of another session";
+            return Err(refusal(RefusalKind::Usage, why));
+        };
+        let bytes = EncodedRef::from(value).bytes().to_vec();
+        values.push(Argument::from(match ty.params().get(at) {
+            Some((_, ty)) => Encoded::in_form(ty, bytes),
+            None => Encoded::Postcard(bytes),
+        }));
+    }
+    check(ty, &values).map_err(|error| refusal(RefusalKind::Usage, error))?;
+    Ok(values)
 }

@@ -28,7 +28,17 @@ pub(super) fn check(request: &Request) -> Result<(), Refusal> {
         return Ok(());
     };
     let mut filters = list.filters.iter();
-    filters.try_for_each(|(field, value)| check_filter(list.what, field, value))
+    filters.try_for_each(|(field, value)| check_filter(list.what, field, value))?;
+    match &list.after {
+        Some(after) if rows::parse_place(after).is_none() => {
+            let after: String = after.chars().take(80).collect();
+            let why = format_args!(
+                "'{after}' is no place in a list: give what `next` of the page before says"
+            );
+            Err(refusal(RefusalKind::Usage, why))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_filter(what: What, field: &str, value: &str) -> Result<(), Refusal> {
@@ -322,5 +332,15 @@ mod tests {
         ] {
             assert_eq!(said(what, field, value), None);
         }
+        let after = |text: &str| {
+            let list = List {
+                after: Some(text.into()),
+                ..List::of(What::Tasks)
+            };
+            check(&Request::List(list)).map_err(|why| why.message)
+        };
+        let why = after("7").expect_err("it is no place");
+        assert!(why.contains("'7' is no place in a list"), "{why}");
+        assert_eq!(after(&format!("7-{}-1", "0a".repeat(16))), Ok(()));
     }
 }

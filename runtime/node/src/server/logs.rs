@@ -51,8 +51,8 @@ pub(super) fn kept(record: &Record) -> Result<Arc<Log>, Refusal> {
 /// That nothing is kept of what a task wrote.
 pub(super) fn not_kept(task: &TaskId) -> Refusal {
     let why = format_args!(
-        "nothing is kept of what {task} wrote: a task's output goes to whoever waits for it, unless it was submitted with \
-         --detach, and a call's is its actor's"
+        "nothing is kept of what {task} wrote: a task's output goes to the client that waits for it, unless it was \
+         submitted with --detach, and a call's is its actor's"
     );
     refusal(RefusalKind::Usage, why)
 }
@@ -147,7 +147,7 @@ impl Session {
             Some(why) if !is_any => Err(why),
             None if detached.is_empty() => {
                 let why = format_args!(
-                    "nothing is kept of what job {job} wrote: a task's output goes to whoever waits for it, \
+                    "nothing is kept of what job {job} wrote: a task's output goes to the client that waits for it, \
                      unless it was submitted with --detach"
                 );
                 Err(refusal(RefusalKind::Usage, why))

@@ -1,8 +1,8 @@
-//! What somebody means who names a thing: a task, an actor or a job, at whichever node it is.
+//! Which task, actor or job a text stands for, at whichever node it is.
 //!
-//! Owns finding that out by ids, beginnings of ids and names, and what is said of actors and jobs. Must not: choose
-//! among several that fit; hand a tenant what is another's. Invariants: a name comes before beginnings of ids, and
-//! whoever gives the beginning of several is told of which.
+//! Owns finding it by its id, the beginning of that, or its name, and describing actors and jobs. Must not: choose among
+//! several that fit; hand a tenant what is another's. Invariants: a whole id comes before names of jobs, and a name before
+//! beginnings of ids; where several fit, the refusal says which.
 //!
 //! An actor and the task that is its creation have one id, and are one thing here.
 
@@ -84,7 +84,9 @@ pub(super) fn things(inner: &Inner, asker: Asker<'_>, text: &str) -> Vec<Thing> 
     if let Some(actor) = lives.or_else(|| named().next()) {
         return vec![actor.clone()];
     }
-    let mut jobs_named = jobs(inner, asker, |_, name| name == text);
+    // A whole id is never meant as a name: functions give jobs theirs.
+    let is_whole = prefix.is_some_and(|prefix| prefix.whole::<{ WHOLE_ID / 2 }>().is_some());
+    let mut jobs_named = jobs(inner, asker, |_, name| !is_whole && name == text);
     if !jobs_named.is_empty() {
         jobs_named.truncate(MOST_THINGS);
         return jobs_named;
@@ -109,7 +111,7 @@ pub(super) fn things(inner: &Inner, asker: Asker<'_>, text: &str) -> Vec<Thing> 
     all.take(MOST_THINGS).collect()
 }
 
-/// The asker's jobs that `fits` says yes to, by their ids and names.
+/// The asker's jobs that `fits` says yes to, by their ids and names: those that run first.
 fn jobs(inner: &Inner, asker: Asker<'_>, fits: impl Fn(&DriverId, &str) -> bool) -> Vec<Thing> {
     inner.shared.ask(|ledger| {
         let own = ledger.jobs.iter().filter_map(|(id, job)| {
@@ -122,7 +124,9 @@ fn jobs(inner: &Inner, asker: Asker<'_>, fits: impl Fn(&DriverId, &str) -> bool)
                 node: inner.name(),
             })
         });
-        own.collect()
+        let mut own: Vec<Thing> = own.collect();
+        own.sort_by_key(has_ended);
+        own
     })
 }
 
@@ -178,6 +182,8 @@ fn one(asker: Asker<'_>, text: &str, all: Vec<Thing>, silent: &[Silent]) -> Resu
             false => known.name.clone(),
         };
         let is_better = match (&thing.id, is_over(&thing.state), is_over(&known.state)) {
+            // One node has adopted what is left of another's.
+            (ThingId::Job(_), ..) => has_ended(known) && !has_ended(&thing),
             // It lives elsewhere by now, or there is more to be told of it.
             (ThingId::Actor(_), is_over, known_is) if is_over || known_is => {
                 !is_over || known_is && known.state == ENDED
@@ -192,7 +198,7 @@ fn one(asker: Asker<'_>, text: &str, all: Vec<Thing>, silent: &[Silent]) -> Resu
     let is_called = |thing: &Thing| !matches!(thing.id, ThingId::Task(_)) && thing.name == text;
     let is_named = things.values().any(is_called);
     if is_named {
-        // The beginning of an id is what somebody calls an actor or a job only by accident.
+        // That an id begins like the name of an actor or a job is an accident.
         things.retain(|_, thing| is_called(thing));
         if things.values().any(|thing| !has_ended(thing)) {
             things.retain(|_, thing| !has_ended(thing));
@@ -332,7 +338,7 @@ impl Session {
     /// Everything about one job.
     ///
     /// # Errors
-    /// When it is forgotten meanwhile, or whoever knows what it is does not answer.
+    /// When it is forgotten meanwhile, or its owner does not answer.
     pub(super) async fn describe_job(&self, id: DriverId) -> Result<JobDetail, Refusal> {
         let listed = self.list_all(List::of(What::Jobs).with("id", id)).await;
         let Rows::Jobs(mut rows) = listed.rows else {
@@ -340,7 +346,7 @@ impl Session {
         };
         let row = rows.pop().ok_or_else(|| {
             let why = format_args!(
-                "there is no job {id} any more; `wasmrun list jobs` shows what there is"
+                "there is no job {id} any more; `wasmrun list jobs` shows those that are remembered"
             );
             with_silent(refusal(RefusalKind::NotFound, why), &listed.silent)
         })?;
@@ -510,6 +516,18 @@ mod tests {
         assert_eq!(found("3", twice), Ok(Meant::Task(TASK)));
         let job = thing(ThingId::Job(JOB), "", "", "a");
         assert_eq!(found("3", vec![job.clone(), job]), Ok(Meant::Job(JOB)));
+    }
+
+    #[test]
+    fn of_jobs_of_one_name_the_one_that_runs_is_meant() {
+        let job = |id, state, node| thing(ThingId::Job(id), "j", state, node);
+        let other = DriverId::from_bytes([1; 16]);
+        let all = vec![
+            job(JOB, "finished", "lost"),
+            job(JOB, "running", "adopter"),
+            job(other, "failed", "a"),
+        ];
+        assert_eq!(found("j", all), Ok(Meant::Job(JOB)));
     }
 
     #[test]

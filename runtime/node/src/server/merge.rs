@@ -25,7 +25,7 @@ pub(super) fn better(one: TaskRow, other: TaskRow) -> TaskRow {
         false => (other, one),
     };
     row.is_detached |= less.is_detached;
-    // Who submitted it knows more of it than who runs it, and has had it for longer.
+    // The node where it was submitted knows more of it than the one that runs it, and has had it for longer.
     if less.age_ms > row.age_ms {
         row.age_ms = less.age_ms;
         row.submitted_us = less.submitted_us;
@@ -152,23 +152,12 @@ mod tests {
 
     fn row(task: u64, state: &str, node: &str) -> TaskRow {
         TaskRow {
-            id: DriverId::from_bytes([1; 16]).task(task),
-            name: "n".into(),
             state: state.into(),
-            tenant: Default::default(),
-            job: DriverId::from_bytes([1; 16]),
-            parent: None,
-            actor: None,
-            array_index: None,
-            attempt: 1,
             is_detached: node == "owner",
             submitted_us: if node == "owner" { 1 } else { 2 },
-            inputs: Vec::new(),
-            held: Vec::new(),
-            run: None,
-            error: None,
             age_ms: if node == "owner" { 10 } else { 5 },
             node: node.into(),
+            ..TaskRow::example(DriverId::from_bytes([1; 16]).task(task))
         }
     }
 

@@ -131,7 +131,7 @@ struct Inner {
     cluster: Option<Arc<Cluster>>,
     /// and what it exchanges with others there.
     exchange: Option<Arc<Exchange>>,
-    /// Who stores what outlives its session, and groups that do. Tasks and actors that do are of jobs of their own.
+    /// The driver of objects and groups that outlive their session. Tasks and actors that do have jobs of their own.
     detached: Client,
     /// What of that outlives the node, if it is in a cluster.
     durable: OnceLock<Arc<Durable>>,
@@ -180,7 +180,7 @@ impl Node {
             shared: self.shared.clone(),
             cluster: self.cluster.clone(),
             exchange: self.exchange.clone(),
-            detached: Client::new(self.shared.clone(), new_detached()),
+            detached: Client::new(self.shared.clone(), DriverId::detached(random())),
             durable: OnceLock::new(),
             once: Mutex::default(),
             registry: Mutex::default(),
@@ -225,7 +225,7 @@ impl Server {
 
     /// The node has a page, and clients on its machine may have links to it. Once.
     pub fn set_dashboard(&self, link: DashboardLink) {
-        // Whoever came first has it.
+        // The first one stays.
         let _ = self.inner.dashboard.set(link);
     }
 
@@ -297,11 +297,6 @@ impl Clients for Inner {
             }
         })
     }
-}
-
-/// The id of a job that outlives its session.
-fn new_detached() -> DriverId {
-    DriverId::detached(random())
 }
 
 impl Inner {

@@ -31,7 +31,7 @@ impl Origin {
         }
         let why = match request {
             Request::Dashboard => {
-                "a link to a node's page is made on its own machine, by whoever may use its socket: `wasmrun dashboard` there"
+                "a link to a node's page is made on its own machine, through its socket: `wasmrun dashboard` there"
             }
             Request::Stop { .. } => {
                 "a node is stopped on its own machine, where it can be started again: `wasmrun node stop` there; \

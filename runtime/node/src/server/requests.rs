@@ -1,4 +1,7 @@
-//! Who answers each request, and which of them may take their time; what is kept of outputs, standard input, waiting.
+//! Which function answers each request, and which requests may take their time.
+//!
+//! Owns also what is about standard input, waiting and kept output. Must not: let a request that takes no time wait for one
+//! that does.
 
 use std::io;
 use std::sync::Arc;
@@ -57,51 +60,89 @@ impl Session {
             | Request::Cancel(_)
             | Request::Logs(_)
             | Request::Delete(_) => has_others,
-            // All others ask somebody, or wait for something.
+            // All others ask other nodes or the control store, or wait for something.
             _ => true,
         }
     }
 
     /// Answers a request.
     pub(super) async fn respond(&self, id: u64, request: Request) -> Result<(), Gone> {
-        let answer = match request {
-            Request::Upload { .. }
-            | Request::Put(_)
-            | Request::Chunk(_)
-            | Request::Staged { .. } => unreachable!("the connection takes the parts of transfers"),
-            Request::Module(digest) => Ok(match self.loaded(&digest) {
-                Some(module) => Response::Module(Box::new(views::module(&module))),
-                None => Response::Unknown,
-            }),
-            Request::Submit(submit) => return self.submit(id, *submit).await,
+        match request {
+            Request::Submit(submit) => self.submit(id, *submit).await,
             Request::SubmitOnce {
                 task,
                 submit,
                 job,
-                is_again,
-            } => {
-                return match is_again {
-                    false => self.submit_once(id, task, *submit, job).await,
-                    true => self.submit_again(id, task, *submit, job).await,
-                };
+                is_again: false,
+            } => self.submit_once(id, task, *submit, job).await,
+            Request::SubmitOnce {
+                task, submit, job, ..
+            } => self.submit_again(id, task, *submit, job).await,
+            Request::Call(call) => self.call(id, *call).await,
+            Request::Get {
+                object,
+                timeout_ms,
+                can_map,
+            } => self.get(id, object, timeout_ms, can_map).await,
+            Request::GetAll {
+                objects,
+                timeout_ms,
+            } => self.get_all(id, &objects, timeout_ms).await,
+            Request::Logs(text) => self.logs(id, &text).await,
+            Request::Stop { is_now } => {
+                let done = self.out.send(id, Response::Done).await;
+                Stopper(self.inner.clone()).stop(is_now);
+                done
             }
+            // Nobody waits for an answer to these.
+            Request::Release(objects) => {
+                self.release(&objects);
+                Ok(())
+            }
+            Request::ReleaseActor(actor) => {
+                let released = self.actors.lock().release(&actor);
+                drop(released);
+                Ok(())
+            }
+            Request::Unpin(ids) => {
+                self.unpin(&ids);
+                Ok(())
+            }
+            request => {
+                let answer = self.answer_to(request).await;
+                self.answer(id, answer).await
+            }
+        }
+    }
+
+    /// The answer to a request that has one answer, which is short.
+    async fn answer_to(&self, request: Request) -> Result<Response, Refusal> {
+        match request {
+            Request::Upload { .. }
+            | Request::Put(_)
+            | Request::Chunk(_)
+            | Request::Staged { .. } => unreachable!("the connection takes the parts of transfers"),
+            Request::Submit(_)
+            | Request::SubmitOnce { .. }
+            | Request::Call(_)
+            | Request::Get { .. }
+            | Request::GetAll { .. }
+            | Request::Logs(_)
+            | Request::Stop { .. }
+            | Request::Release(_)
+            | Request::ReleaseActor(_)
+            | Request::Unpin(_) => unreachable!("these are answered in other ways"),
+            Request::Module(digest) => Ok(match self.loaded(&digest) {
+                Some(module) => Response::Module(Box::new(views::module(&module))),
+                None => Response::Unknown,
+            }),
             Request::SubmitAll { submit, calls } => self.submit_all(&submit, calls),
-            Request::Call(call) => return self.call(id, *call).await,
             Request::Input { task, bytes } => self.input(task, Ok(bytes)).await,
             Request::InputFailed { task, errno } => {
                 let failed = io::Error::from_raw_os_error(errno);
                 self.input(task, Err(failed)).await
             }
             Request::InputWanted(task) => self.input_wanted(task).await,
-            Request::Get {
-                object,
-                timeout_ms,
-                can_map,
-            } => return self.get(id, object, timeout_ms, can_map).await,
-            Request::GetAll {
-                objects,
-                timeout_ms,
-            } => return self.get_all(id, &objects, timeout_ms).await,
             Request::Wait {
                 objects,
                 count,
@@ -109,19 +150,6 @@ impl Session {
             } => self.wait(&objects, count, timeout_ms).await,
             Request::FindObject(prefix) => self.find_object(prefix).await,
             Request::Delete(prefix) => self.delete_anywhere(&prefix).await,
-            Request::Release(objects) => {
-                self.release(&objects);
-                return Ok(());
-            }
-            Request::ReleaseActor(actor) => {
-                let released = self.actors.lock().release(&actor);
-                drop(released);
-                return Ok(());
-            }
-            Request::Unpin(ids) => {
-                self.unpin(&ids);
-                return Ok(());
-            }
             Request::Create(create) => self.create(*create).await,
             Request::FindActor(name) => self.find(&name).await.map(|it| self.hand_out(&it)),
             Request::Actor(actor) => self.known_actor(&actor).map(|it| self.hand_out(&it)),
@@ -143,11 +171,28 @@ impl Session {
             Request::List(list) => self.list(list).await,
             Request::Describe(text) => self.describe(&text).await,
             Request::Explain(text) => self.explain_any(&text).await,
-            Request::Logs(text) => return self.logs(id, &text).await,
             Request::RanAt(task) => views::ran_at(&self.inner, self.asker(), &task),
             Request::CreateGroup(create) => self.create_group(*create).await,
             Request::GroupReady { group, timeout_ms } => self.group_ready(&group, timeout_ms).await,
             Request::RemoveGroup(group) => self.remove_group(&group).await,
+            request @ (Request::SetTenant(_)
+            | Request::RemoveTenant(_)
+            | Request::Scheduling(_)
+            | Request::SchedulerState
+            | Request::SetResource(_)
+            | Request::CreateToken { .. }
+            | Request::RevokeToken(_)
+            | Request::RevokeClient(_)
+            | Request::Drain { .. }
+            | Request::RemoveNode { .. }
+            | Request::Dashboard
+            | Request::Status) => self.administer(request).await,
+        }
+    }
+
+    /// The answer to a request about the node or its cluster.
+    async fn administer(&self, request: Request) -> Result<Response, Refusal> {
+        match request {
             Request::SetTenant(set) => self.set_tenant(*set).await,
             Request::RemoveTenant(tenant) => self.remove_tenant(tenant).await,
             Request::Scheduling(choices) => self.scheduling(&choices).await,
@@ -172,13 +217,8 @@ impl Session {
                 link.ok_or_else(|| refusal(RefusalKind::NotFound, NO_PAGE))
             }
             Request::Status => Ok(Response::Status(Box::new(views::status(&self.inner)))),
-            Request::Stop { is_now } => {
-                let done = self.out.send(id, Response::Done).await;
-                Stopper(self.inner.clone()).stop(is_now);
-                return done;
-            }
-        };
-        self.answer(id, answer).await
+            _ => unreachable!("it is about something else"),
+        }
     }
 
     /// What a task reads next: no bytes are the end, and nothing comes behind that or an error.

@@ -1,14 +1,14 @@
 //! Rows of tasks, attempts and jobs: those that live, from the ledger, and those that have ended, from the history.
 //!
 //! Owns which of them a list wants, and their order: submitted last first. Must not: change anything, or hold the ledger's
-//! lock for longer than it takes to copy a thousand rows.
+//! lock for longer than it takes to copy a thousand rows, or to look where each live task stands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, DriverId, IdPrefix, NodeId, TaskId};
 use wasmrun_model::task::Phase;
-use wasmrun_model::wire::{Held, JobRow, JobTasks, List, Run, TaskRow, What};
+use wasmrun_model::wire::{Held, JobRow, JobTasks, List, Rows, Run, TaskRow, What};
 
 use super::Inner;
 use super::lists::passes;
@@ -40,6 +40,14 @@ pub(super) fn parse_place(text: &str) -> Option<Place> {
 /// The place of a task's row, or an attempt's.
 pub(super) fn place(row: &TaskRow) -> Place {
     (row.submitted_us, row.id, row.attempt)
+}
+
+/// The place of the last row of a node that may have more of them than fit on a page.
+pub(super) fn horizon(rows: &Rows, page: usize) -> Option<Place> {
+    match rows {
+        Rows::Tasks(rows) if rows.len() >= page => rows.last().map(place),
+        _ => None,
+    }
 }
 
 /// The place of a job's row.
@@ -399,6 +407,16 @@ fn job_row(inner: &Inner, id: DriverId, job: Option<&Job>, running: u64) -> JobR
     }
 }
 
+/// How much the state of a part says of the whole job: it runs if a part does, and has failed if a part has.
+fn rank(state: &str) -> u8 {
+    match state {
+        "running" => 3,
+        "failed" => 2,
+        "cancelled" => 1,
+        _ => 0,
+    }
+}
+
 /// What nodes say of their parts of jobs, as one row for each job whose owner has answered, that the list wants: one page.
 pub(super) fn merged_jobs(list: &List, parts: Vec<JobRow>) -> Vec<JobRow> {
     let mut jobs: BTreeMap<DriverId, JobRow> = BTreeMap::new();
@@ -407,11 +425,17 @@ pub(super) fn merged_jobs(list: &List, parts: Vec<JobRow>) -> Vec<JobRow> {
             jobs.insert(part.id, part);
             continue;
         };
-        // Who knows what the job is has it; after an adoption, who has had it longer ago knows its age.
-        let (mut row, more) = match row.name.is_empty() {
-            true => (part, row),
-            false => (row, part),
+        // Its owner has told its name. So have two nodes where one has adopted tasks of the other: the older part knows its age.
+        let (mut row, more) = match (row.name.is_empty(), part.name.is_empty()) {
+            (true, _) => (part, row),
+            (false, true) => (row, part),
+            (false, false) if part.submitted_us < row.submitted_us => (part, row),
+            (false, false) => (row, part),
         };
+        if !more.name.is_empty() && rank(&more.state) > rank(&row.state) {
+            row.took_ms = more.took_ms;
+            row.state = more.state;
+        }
         let tasks = &mut row.tasks;
         tasks.waiting += more.tasks.waiting;
         tasks.running += more.tasks.running;
@@ -495,5 +519,19 @@ mod tests {
         assert!(merged_jobs(&none, parts.clone()).is_empty());
         // Of one whose owner is lost nobody knows what it was.
         assert!(merged_jobs(&list, parts[..1].to_vec()).is_empty());
+        // Two nodes have tasks of a driver after an adoption.
+        let mut adopter = part("j", "n3", 0, 0, 1);
+        adopter.submitted_us = 9;
+        adopter.state = "failed".into();
+        for mut owner in [parts[1].clone(), part("j", "n1", 0, 0, 1)] {
+            let runs = owner.tasks.running > 0;
+            if !runs {
+                owner.state = "finished".into();
+            }
+            let rows = merged_jobs(&list, vec![adopter.clone(), owner]);
+            let state = if runs { "running" } else { "failed" };
+            assert_eq!((rows.len(), rows[0].submitted_us), (1, 5));
+            assert_eq!((&*rows[0].state, &*rows[0].node), (state, "n1"));
+        }
     }
 }

@@ -83,7 +83,7 @@ impl Session {
             Err(why) => return self.refuse(id, why).await,
         };
         let (mut objects, mut actors) = (Vec::new(), Vec::new());
-        // Without the type the client must be told of what it has handles.
+        // Without the type the client cannot see which handles it has.
         for handle in handles.into_iter().filter(|_| ty.is_none()) {
             match handle {
                 Handle::Object(name) => objects.push(name),

@@ -29,7 +29,6 @@ use super::loaded::LoadedModules;
 use super::origin::Origin;
 use super::out::{Gone, Out};
 use super::receive::{Announced, Part, Transfer};
-use super::tasks::plain_name;
 use super::views::Asker;
 use super::way::Way;
 use super::{Inner, lists};
@@ -80,7 +79,7 @@ pub(super) struct Session {
     pub(super) by: String,
     /// Whether it has submitted something.
     pub(super) is_job: AtomicBool,
-    /// Who submits what outlives it, by jobs.
+    /// The drivers of its jobs that outlive it, as long as they are to have more tasks.
     pub(super) detached: Mutex<BTreeMap<DriverId, Client>>,
     /// The job of the last task: most are followed by more of their kind.
     pub(super) last_job: Mutex<Option<(wire::Submit, Arc<Job>)>>,
@@ -89,11 +88,11 @@ pub(super) struct Session {
 /// Serves a connection of this machine to its end.
 pub(super) async fn run(inner: Arc<Inner>, stream: UnixStream) {
     let ours = rustix::process::geteuid().as_raw();
-    if stream.peer_cred().map(|peer| peer.uid()).ok() != Some(ours) {
+    let peer = stream.peer_cred().ok();
+    let Some(peer) = peer.filter(|peer| peer.uid() == ours) else {
         return;
-    }
-    let process = stream.peer_cred().ok().and_then(|peer| peer.pid());
-    let by = process.map_or_else(|| format!("user {ours}"), |id| by_process(ours, id));
+    };
+    let by = by_process(ours, peer.pid());
     let (reader, writer) = stream.into_split();
     serve(inner, Origin::Here, by, reader, Way::Socket(writer)).await;
 }
@@ -107,7 +106,10 @@ pub(super) async fn run_from_network(inner: Arc<Inner>, session: net::Session) {
 }
 
 /// A process of this machine, for people.
-fn by_process(user: u32, process: i32) -> String {
+fn by_process(user: u32, process: Option<i32>) -> String {
+    let Some(process) = process else {
+        return format!("user {user}");
+    };
     let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
     let name: String = name.chars().filter(|c| !c.is_control()).collect();
     match name.is_empty() {
@@ -143,7 +145,7 @@ async fn serve(
     let session = Arc::new(Session {
         client: Client::new(inner.shared.clone(), new_driver()),
         tenant: hello.tenant,
-        job_name: plain_name(&hello.job),
+        job_name: hello.job,
         by,
         is_job: AtomicBool::new(false),
         detached: Mutex::default(),
@@ -460,7 +462,8 @@ pub(super) fn refusal(kind: RefusalKind, why: impl std::fmt::Display) -> Refusal
     }
 }
 
-fn too_many(what: &str, most: usize) -> Refusal {
+/// That a session has as much of something as it may.
+pub(super) fn too_many(what: &str, most: usize) -> Refusal {
     refusal(
         RefusalKind::Full,
         format_args!("a connection may have {most} {what} at a time; wait for some to end"),

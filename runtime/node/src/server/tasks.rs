@@ -6,23 +6,24 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use wasmrun_engine::{Entry, Input, Listener, Module, intake};
+use wasmrun_engine::{Entry, Feed, Input, Listener, Module, intake};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::task::Attempt;
 use wasmrun_model::wire::{self, Argument as Given, MAX_CALLS, Refusal, RefusalKind, Response};
 
+use super::Inner;
 use super::durable::{Durable, Pending};
 use super::given::grants;
 use super::out::Gone;
 use super::registry::{Detached, Log, Record};
-use super::session::{Session, refusal};
+use super::session::{Session, refusal, too_many};
 use super::watch::Watcher;
-use super::{Inner, new_detached};
 use crate::client::Client;
 use crate::ledger::SubmitError;
 use crate::ledger::jobs::About;
+use crate::records::ids::random;
 use crate::records::job::{Call, Job};
 use crate::records::options::{JobError, Overrides};
 use crate::records::task::TaskHandle;
@@ -33,6 +34,8 @@ pub(super) const OUTPUT_CHUNKS: usize = 16;
 const MAX_NAME_CHARS: usize = 200;
 /// How many chunks of a task's standard input may wait for it.
 const INPUT_CHUNKS: usize = 4;
+/// How many detached jobs of several tasks a session may submit to at a time.
+const MOST_JOBS: usize = 10_000;
 
 impl Session {
     pub(super) fn job(&self, submit: &wire::Submit) -> Result<Arc<Job>, Refusal> {
@@ -63,11 +66,7 @@ impl Session {
         let is_watched = submit.is_watched;
         let started = match submit.is_detached {
             true => {
-                let job = wire::Job {
-                    id: new_detached(),
-                    name: submit.name.clone(),
-                    tasks: 1,
-                };
+                let job = only_one(submit.name.clone());
                 self.start(submit, Some(job), None)
             }
             false => self.start(submit, None, None),
@@ -100,43 +99,22 @@ impl Session {
         id: Option<(TaskId, Attempt)>,
     ) -> Result<Started, Refusal> {
         let job = self.job(&submit)?;
-        let client = match &detached {
-            Some(detached) => self.detached_job(detached, &job.name, &job.terms.tenant)?,
-            None => {
-                self.begins(&job.name, &job.terms.tenant);
-                self.client.clone()
-            }
-        };
+        let (name, tenant) = (&job.name, &job.terms.tenant);
         let is_durable = submit.is_detached && self.inner.durable.get().is_some();
         let like = is_durable.then(|| submit.clone());
+        let log = submit.is_detached.then(Arc::<Log>::default);
         let values = match job.function_type() {
             Some(ty) => self.arguments(ty, submit.values)?,
             None => Vec::new(),
         };
         let (listener, chunks) = match submit.is_watched || submit.is_detached {
             true => {
-                let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
-                let listener = Listener {
-                    tag: 0,
-                    chunks: sender,
-                };
-                (Some(listener), Some(chunks))
+                let (chunks, coming) = mpsc::channel(OUTPUT_CHUNKS);
+                (Some(Listener { tag: 0, chunks }), Some(coming))
             }
             false => (None, None),
         };
-        let (input, feed) = match submit.input {
-            wire::Input::Empty => (Input::Empty, None),
-            wire::Input::Bytes(bytes) => (Input::Bytes(bytes.0.into()), None),
-            wire::Input::Stream => {
-                let (feed, intake) = intake(INPUT_CHUNKS);
-                (Input::Stream(intake), Some(feed))
-            }
-        };
-        let stored = like.map(|submit| {
-            let tenant = &job.terms.tenant;
-            let of = detached.clone().expect("it is detached");
-            Durable::record_of(&self.inner, submit, of, &job.name, tenant, &values)
-        });
+        let (input, feed) = input_of(submit.input);
         let call = Call {
             values,
             args: submit.args,
@@ -145,15 +123,28 @@ impl Session {
             listener,
             time_limit: None,
         };
+        let stored = like.map(|submit| {
+            let of = detached.clone().expect("it is detached");
+            Durable::record_of(&self.inner, submit, of, name, tenant, &call.values)
+        });
+        let client = match &detached {
+            Some(detached) => self.detached_job(detached, name, tenant)?,
+            None => {
+                self.begins(name, tenant);
+                self.client.clone()
+            }
+        };
         let submitted = match id {
             Some((id, first)) => client.submit_as(id, first, &job, call),
             None => client.submit(&job, call),
         };
+        if let Some(detached) = detached.filter(|it| it.tasks == 1) {
+            self.close_job(&detached.id);
+        }
         let handle = submitted.map_err(|error| refused(&error))?;
         if let Some(feed) = feed {
             self.inputs.lock().insert(handle.id(), feed);
         }
-        let log = submit.is_detached.then(Arc::<Log>::default);
         let mut watcher = Watcher {
             inner: self.inner.clone(),
             chunks,
@@ -162,8 +153,7 @@ impl Session {
             keeping: None,
         };
         if let Some(log) = log {
-            self.inner
-                .record(&handle, &job.name, &job.terms.tenant, log);
+            self.inner.record(&handle, name, tenant, log);
         }
         let durable = stored.map(|stored| {
             let durable = self.inner.durable.get().expect("it has made the record");
@@ -226,14 +216,15 @@ impl Session {
     /// The session submits something, and so is a job: called so, if its client has not said how.
     pub(super) fn begins(&self, name: &str, tenant: &TenantName) {
         if !self.is_job.swap(true, Ordering::AcqRel) {
-            self.open(self.client.driver(), &self.job_name, name, tenant, 0);
+            let about = self.about(&self.job_name, name, tenant, 0);
+            self.inner.open_job(self.client.driver(), about);
         }
     }
 
-    /// Who submits the tasks of a job that outlives the session.
+    /// The driver of a job that outlives the session.
     ///
     /// # Errors
-    /// When the job's id is another kind's, or another tenant's.
+    /// When the job's id is another kind's, or another tenant's, or the session has too many jobs.
     pub(super) fn detached_job(
         &self,
         job: &wire::Job,
@@ -249,40 +240,61 @@ impl Session {
             about.is_some_and(|about| about.tenant != *tenant)
         });
         if !job.id.is_detached() || job.id.job() != job.id || is_others {
-            let why = format_args!("job {} cannot be submitted to: draw another id", job.id);
+            let why = format_args!(
+                "job {} cannot be submitted to: it is not the id of a detached job, or it is another tenant's; draw another id",
+                job.id
+            );
             return Err(refusal(RefusalKind::Usage, why));
         }
-        self.open(job.id, &plain_name(&job.name), name, tenant, job.tasks);
+        if known.len() >= MOST_JOBS {
+            let over: Vec<DriverId> = self.inner.shared.ask(|ledger| {
+                let is_over = |id: &DriverId| {
+                    let job = ledger.jobs.get(id);
+                    job.is_none_or(|job| job.ended.is_some())
+                };
+                known.keys().copied().filter(is_over).collect()
+            });
+            for id in &over {
+                known.remove(id);
+                self.inner.close_job(id);
+            }
+            if over.is_empty() {
+                return Err(too_many("detached jobs", MOST_JOBS));
+            }
+        }
+        self.inner
+            .open_job(job.id, self.about(&job.name, name, tenant, job.tasks));
         let client = Client::new(self.inner.shared.clone(), job.id);
         known.insert(job.id, client.clone());
         Ok(client)
     }
 
-    fn open(&self, id: DriverId, said: &str, else_named: &str, tenant: &TenantName, tasks: u64) {
-        let about = About {
+    /// What a job is that this session submits; called `else_named` if its client calls it nothing.
+    fn about(&self, said: &str, else_named: &str, tenant: &TenantName, tasks: u64) -> About {
+        let said = plain_name(said);
+        About {
             name: match said.is_empty() {
                 true => else_named.to_owned(),
-                false => said.to_owned(),
+                false => said,
             },
             tenant: tenant.clone(),
             by: self.by.clone(),
             expected: tasks,
-        };
-        let now = Instant::now();
-        self.inner
-            .shared
-            .ask(|ledger| ledger.jobs.open(id, about, now));
+        }
+    }
+
+    /// The session submits nothing more to a job that outlives it.
+    pub(super) fn close_job(&self, id: &DriverId) {
+        self.detached.lock().remove(id);
+        self.inner.close_job(id);
     }
 
     /// The session is over, and submits nothing more to its jobs.
     pub(super) fn close_jobs(&self) {
         let detached = std::mem::take(&mut *self.detached.lock());
-        let now = Instant::now();
-        self.inner.shared.ask(|ledger| {
-            for id in detached.keys().chain([&self.client.driver()]) {
-                ledger.jobs.close(id, now);
-            }
-        });
+        for id in detached.keys().chain([&self.client.driver()]) {
+            self.inner.close_job(id);
+        }
     }
 
     /// The client hears of its task, and then of its end.
@@ -354,6 +366,18 @@ pub(super) struct Started {
 }
 
 impl Inner {
+    /// The driver of a job says what it is, and may submit.
+    pub(super) fn open_job(&self, id: DriverId, about: About) {
+        let now = Instant::now();
+        self.shared.ask(|ledger| ledger.jobs.open(id, about, now));
+    }
+
+    /// The driver of a job submits nothing more.
+    pub(super) fn close_job(&self, id: &DriverId) {
+        let now = Instant::now();
+        self.shared.ask(|ledger| ledger.jobs.close(id, now));
+    }
+
     /// Remembers a detached task.
     pub(super) fn record(
         &self,
@@ -388,6 +412,27 @@ impl Inner {
         self.shared.cancel(task);
         let forgotten = self.registry().forget(&task);
         drop(forgotten);
+    }
+}
+
+/// A job of one task or actor that outlives its session.
+pub(super) fn only_one(name: String) -> wire::Job {
+    wire::Job {
+        id: DriverId::detached(random()),
+        name,
+        tasks: 1,
+    }
+}
+
+/// What a task reads, and where it comes in if it comes later.
+fn input_of(input: wire::Input) -> (Input, Option<Feed>) {
+    match input {
+        wire::Input::Empty => (Input::Empty, None),
+        wire::Input::Bytes(bytes) => (Input::Bytes(bytes.0.into()), None),
+        wire::Input::Stream => {
+            let (feed, intake) = intake(INPUT_CHUNKS);
+            (Input::Stream(intake), Some(feed))
+        }
     }
 }
 

@@ -235,7 +235,7 @@ pub(super) fn explained(detail: TaskDetail) -> String {
     }
 }
 
-/// At which node a task ran that has ended, for who has submitted it.
+/// The node where a task ran that has ended, for its driver.
 pub(super) fn ran_at(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<Response, Refusal> {
     let record = ended(inner, task).filter(|it| asker.owns(&it.tenant, it.job));
     let record = record.ok_or_else(|| {
@@ -267,7 +267,7 @@ fn ended(inner: &Inner, task: &TaskId) -> Option<Attempt<'static>> {
             actor: Some(dead.id),
             submitted_us,
             ended_us: submitted_us,
-            failure: Some(Failure::from(&dead.why)),
+            failure: Some(Failure::of(&dead.why, String::new())),
             ..Attempt::default()
         })
     })
@@ -292,7 +292,10 @@ pub(super) fn last_of(inner: &Inner, record: &Record) -> Option<Attempt<'static>
         waited_us: us(end.waited),
         ran_us: us(end.ran),
         ran_at: end.ran_at,
-        failure: end.error.as_ref().map(Failure::from),
+        failure: end
+            .error
+            .as_ref()
+            .map(|error| Failure::of(error, String::new())),
         ..Attempt::default()
     })
 }

@@ -7,6 +7,8 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value as Json, json};
+use wasmrun_client::graph::is_creation;
+use wasmrun_client::timeline::{PHASES, phases, start_us};
 use wasmrun_client::wire::{Run, TaskRow};
 use wasmrun_model::id::{ActorId, TaskId};
 
@@ -36,7 +38,7 @@ struct Placed<'a> {
 
 impl Placed<'_> {
     fn end_us(&self) -> u64 {
-        self.run.ended_us.max(self.start_us)
+        self.run.ended_us
     }
 
     /// A complete event on its row.
@@ -64,22 +66,6 @@ pub struct Trace {
     span_us: u64,
 }
 
-/// Whether it is the creation of an actor, which runs as long as that lives.
-fn is_creation(row: &TaskRow) -> bool {
-    row.actor.is_some_and(|actor| actor.task() == row.id)
-}
-
-/// Where its arguments, its sandbox, itself, its waits for others and its result begin, and where the last ends. What
-/// does not fit into the attempt is cut.
-fn phases(start_us: u64, end_us: u64, run: &Run) -> [u64; 6] {
-    let phases = &run.phases;
-    let sandbox = end_us.min(start_us + u64::from(phases.arguments_us));
-    let itself = end_us.min(sandbox + u64::from(phases.sandbox_us));
-    let result = itself.max(end_us.saturating_sub(phases.result_us.into()));
-    let blocked = itself.max(result.saturating_sub(phases.blocked_us.into()));
-    [start_us, sandbox, itself, blocked, result, end_us]
-}
-
 /// The order of events: by time, then by kind, then the longest first.
 type Order = (u64, u8, Reverse<u64>);
 
@@ -95,11 +81,9 @@ impl Trace {
         for it in &placed {
             let (start, end) = (it.start_us, it.end_us());
             add(start, 0, end - start, attempt(it));
-            let at = phases(start, end, it.run);
-            let named = ["arguments", "sandbox", "run", "blocked", "result"];
             // Calls lie within the life of an actor, which is no run of its own.
-            let count = if is_creation(it.row) { 2 } else { named.len() };
-            for (name, part) in named.iter().zip(at.windows(2)).take(count) {
+            let count = if is_creation(it.row) { 2 } else { PHASES.len() };
+            for (name, part) in PHASES.iter().zip(phases(it.run).windows(2)).take(count) {
                 let (start, end) = (part[0], part[1]);
                 if end > start {
                     add(start, 1, end - start, it.event(name, "phase", (start, end)));
@@ -167,7 +151,7 @@ fn place(rows: &[TaskRow]) -> (Vec<Placed<'_>>, Vec<Json>) {
             Some(Placed {
                 row,
                 run,
-                start_us: run.ended_us.saturating_sub(run.ran_us),
+                start_us: start_us(run),
                 process: processes.get(row.node.as_str()).copied()?,
                 thread: 0,
             })
@@ -196,7 +180,7 @@ fn place(rows: &[TaskRow]) -> (Vec<Placed<'_>>, Vec<Json>) {
         let lane = lanes.place(Span {
             start_us: it.start_us,
             end_us: it.end_us(),
-            holds_from_us: is_creation(it.row).then(|| phases(it.start_us, it.end_us(), it.run)[2]),
+            holds_from_us: is_creation(it.row).then(|| phases(it.run)[2]),
         });
         it.thread = *first + (lane as u64).min(ROWS - 1);
         let name = threads.entry((it.process, it.thread));
@@ -247,11 +231,7 @@ fn named(what: &str, process: u64, thread: u64, args: Json) -> Json {
 /// The event of a whole attempt.
 fn attempt(it: &Placed<'_>) -> Json {
     let row = it.row;
-    let name = match row.array_index {
-        Some(index) => format!("{}[{index}]", row.name),
-        None => row.name.clone(),
-    };
-    let mut event = it.event(&name, &row.state, (it.start_us, it.end_us()));
+    let mut event = it.event(&rows::title(row), &row.state, (it.start_us, it.end_us()));
     event["args"] = json!({
         "id": row.id.to_string(),
         "job": row.job.to_string(),
@@ -298,7 +278,6 @@ fn flow(number: usize, parent: &Placed<'_>, child: &Placed<'_>) -> [(u64, Json);
 #[cfg(test)]
 mod tests {
     use wasmrun_client::wire::Phases;
-    use wasmrun_model::id::DriverId;
 
     use super::*;
 
@@ -312,21 +291,9 @@ mod tests {
             result_us: 10,
         };
         TaskRow {
-            id: TaskId::from_bytes([id; 16]),
             name: format!("f{id}"),
-            state: "finished".into(),
-            tenant: Default::default(),
-            job: DriverId::from_bytes([1; 16]),
-            parent: None,
-            actor: None,
-            array_index: None,
-            attempt: 1,
-            is_detached: false,
             submitted_us: start - 1,
-            age_ms: 0,
             node: node.into(),
-            inputs: Vec::new(),
-            held: Vec::new(),
             run: Some(Run {
                 waited_us: 1,
                 ran_us: end - start,
@@ -334,7 +301,7 @@ mod tests {
                 phases,
                 memory_peak_bytes: 7,
             }),
-            error: None,
+            ..TaskRow::example(TaskId::from_bytes([id; 16]))
         }
     }
 
@@ -433,16 +400,6 @@ mod tests {
             ("result", 1990, 10),
         ];
         assert_eq!(phases, expected);
-    }
-
-    #[test]
-    fn phases_that_do_not_fit_are_cut() {
-        let row = ran(1, "a", (1000, 1008));
-        let run = row.run.as_ref().expect("it ran");
-        assert_eq!(
-            phases(1000, 1008, run),
-            [1000, 1005, 1008, 1008, 1008, 1008]
-        );
     }
 
     #[test]

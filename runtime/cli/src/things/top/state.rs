@@ -1,4 +1,4 @@
-//! What is on the screen, and what keys make of it.
+//! What is on the screen of `top`, and what keys change.
 //!
 //! Must not: draw, or ask the node.
 
@@ -52,7 +52,7 @@ impl Tab {
         }
     }
 
-    /// Whether the node knows more of one than lists show, and can cancel it.
+    /// Whether the node can describe and cancel its rows.
     fn is_work(self) -> bool {
         matches!(self, Self::Jobs | Self::Tasks | Self::Actors)
     }
@@ -128,8 +128,9 @@ pub struct App {
     pub mode: Mode,
     /// What went wrong or was done, until the next key.
     pub note: Option<String>,
-    /// The id of the row that is selected.
-    selected: Option<String>,
+    /// The id of the row that is selected, and how many rows with the same id stand before it: tenants and objects may
+    /// have one for each node.
+    selected: Option<(String, usize)>,
 }
 
 impl App {
@@ -177,21 +178,25 @@ impl App {
         self.listing.rows.iter().filter(has).collect()
     }
 
-    /// Which of the visible rows is selected; the first one, if that is gone.
+    /// Which of the visible rows is selected; the first one, if that is no longer there.
     pub fn selected(&self) -> Option<usize> {
         let visible = self.visible();
-        if visible.is_empty() {
-            return None;
-        }
-        let is_it = |row: &&Row| self.selected.as_deref() == Some(row.id.as_str());
-        Some(visible.iter().position(is_it).unwrap_or(0))
+        let found = self.selected.as_ref().and_then(|(id, before)| {
+            let rows = visible.iter().enumerate();
+            let mut same = rows.filter(|(_, row)| row.id == *id);
+            same.nth(*before).map(|(at, _)| at)
+        });
+        found.or((!visible.is_empty()).then_some(0))
     }
 
     fn select(&mut self, at: impl FnOnce(usize, usize) -> usize) {
         let Some(now) = self.selected() else { return };
         let visible = self.visible();
         let last = visible.len() - 1;
-        self.selected = Some(visible[at(now, last).min(last)].id.clone());
+        let at = at(now, last).min(last);
+        let id = &visible[at].id;
+        let before = visible[..at].iter().filter(|row| row.id == *id).count();
+        self.selected = Some((id.clone(), before));
     }
 
     fn row(&self) -> Option<&Row> {
@@ -254,7 +259,9 @@ impl App {
                     self.mode = Mode::Confirm(target);
                 }
             }
-            KeyCode::Char('c') => self.note = Some("only work can be cancelled".into()),
+            KeyCode::Char('c') => {
+                self.note = Some("only jobs, tasks and actors can be cancelled".into())
+            }
             KeyCode::Enter if self.tab.is_work() => return self.target().map(Action::Describe),
             KeyCode::Enter => {
                 if let Some((id, text)) = self.row().map(|row| (row.id.clone(), fields(&row.all))) {
@@ -373,6 +380,20 @@ pub mod tests {
         assert_eq!(app.selected(), None);
         press(&mut app, KeyCode::Down);
         assert_eq!(press(&mut app, KeyCode::Enter), None);
+    }
+
+    #[test]
+    fn rows_with_one_id_are_selected_one_after_the_other() {
+        let mut app = app();
+        let mut listing = app.listing.clone();
+        listing.rows.insert(1, listing.rows[0].clone());
+        app.listed(Tab::Jobs, listing);
+        for at in [1, 2, 3, 3] {
+            press(&mut app, KeyCode::Down);
+            assert_eq!(app.selected(), Some(at));
+        }
+        press(&mut app, KeyCode::Home);
+        assert_eq!(app.selected(), Some(0));
     }
 
     #[test]

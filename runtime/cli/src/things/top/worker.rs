@@ -1,6 +1,6 @@
 //! The thread that asks the node for what `top` shows.
 //!
-//! Owns the sessions: one for each tenant whose work is looked into or cancelled, since others' is not found.
+//! Owns the sessions: one for each tenant whose work is described or cancelled, since a session finds its own alone.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -122,7 +122,7 @@ impl Worker {
         let described = client.wait(client.describe(&target.id));
         let described = described.map_err(remote::failed)?;
         let mut text = get::text(&described);
-        // What is said of tasks and actors has it.
+        // The details of tasks and actors have it already.
         if let Described::Job(job) = &described
             && let Ok(why) = client.wait(client.explain(&job.row.id.to_string()))
         {

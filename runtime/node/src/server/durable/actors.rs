@@ -12,19 +12,18 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::wire;
 
-use super::adopt::plain;
 use super::record::{State, StoredActor};
 use super::{Durable, MOST_BYTES, Pending, Written, may_move};
-use crate::client::{CallError, Client};
+use crate::client::CallError;
 use crate::guests::names::NameError;
 use crate::records::actor::{ActorCell, Checkpoint};
 use crate::records::class::ActorJob;
 use crate::records::dead::Dead;
-use crate::records::ids::random;
 use crate::records::job::Argument;
 use crate::records::task::{Notes, Report};
 use crate::server::Inner;
 use crate::server::actors::new_job;
+use crate::server::given::plain;
 use crate::server::registry::{ActorLog, Log};
 use crate::server::tasks::OUTPUT_CHUNKS;
 use crate::server::watch::Watcher;
@@ -243,9 +242,14 @@ impl Inner {
         let job = Arc::new(job.map_err(|why| why.message)?);
         let constructor = &module.class(job.class).constructor.ty;
         let values = plain(constructor, &create.values).map_err(|why| why.message)?;
-        let client = Client::new(self.shared.clone(), job_of(task).adopter(random()));
+        let of = wire::Job {
+            id: job_of(task),
+            name: create.class.clone(),
+            tasks: 1,
+        };
+        let client = self.adopt_job(of, &stored.tenant);
         let mut tries = 0;
-        let (actor, chunks) = loop {
+        let created = loop {
             let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
             let listener = Listener {
                 tag: 0,
@@ -255,7 +259,7 @@ impl Inner {
             let creating =
                 client.create_actor_as(task, &job, values, name, Some(listener), state.clone());
             let error = match creating.await {
-                Ok(actor) => break (actor, chunks),
+                Ok(actor) => break Ok((actor, chunks)),
                 Err(error) => error,
             };
             // The lost node may be back, and about to give it up; or nobody can say whose the name is.
@@ -266,10 +270,12 @@ impl Inner {
             };
             tries += 1;
             if !is_for_now || tries >= MOST_TRIES || !durable.knows(&task) {
-                return Err(error.to_string());
+                break Err(error.to_string());
             }
             tokio::time::sleep(AGAIN).await;
         };
+        self.close_job(&client.driver());
+        let (actor, chunks) = created?;
         let log = Arc::<Log>::default();
         // It ends with the actor, and all actors end with the node.
         tokio::spawn(Watcher::collect(log.clone(), chunks));

@@ -13,26 +13,27 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::mpsc;
 use wasmrun_control::Error;
-use wasmrun_engine::{Input, Listener, Module};
+use wasmrun_engine::{Listener, Module};
 use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, DriverId, NodeId, ObjectId, TaskId};
 use wasmrun_model::task::Attempt;
-use wasmrun_model::value::{Encoded, EncodedRef, FunctionType};
 use wasmrun_model::wire::{self, Refusal, RefusalKind};
 
 use super::record::{Ending, Kept, Record as _, Stored, StoredActor};
 use super::{Durable, Keeping};
-use crate::client::{Client, check};
+use crate::client::Client;
 use crate::cluster::{Cluster, Found, Heir, Records, look};
 use crate::ledger::jobs::About;
 use crate::records::ids::random;
-use crate::records::job::{Argument, Call, Job};
+use crate::records::job::{Call, Job};
 use crate::records::object::Value;
 use crate::records::task::{Report, TaskCell, TaskHandle, Work};
 use crate::server::Inner;
+use crate::server::given::call_of;
 use crate::server::registry::{Detached, Log, Record};
 use crate::server::session::refusal;
-use crate::server::tasks::{OUTPUT_CHUNKS, new_job};
+use crate::server::tasks::{OUTPUT_CHUNKS, new_job, plain_name};
 use crate::server::views;
 use crate::server::watch::Watcher;
 
@@ -446,8 +447,9 @@ impl Inner {
         }
         // It may have run before, and others may have what it made.
         let first = self.shared.ids.again(Attempt::FIRST);
-        let client = self.adopted_job(task, stored);
+        let client = self.adopt_job(stored.job_of(task), &stored.tenant);
         let submitted = client.submit_as(task, first, &job, call);
+        self.close_job(&client.driver());
         let handle = submitted.map_err(|error| crate::server::tasks::refused(&error))?;
         self.record(&handle, &stored.name, &stored.tenant, log.clone());
         self.registry().set_lasting(&task, Ok(()));
@@ -462,24 +464,15 @@ impl Inner {
         Ok(Some((handle, watcher)))
     }
 
-    /// Who submits tasks of a job of a lost node, from here on.
-    fn adopted_job(&self, task: TaskId, stored: &Stored) -> Client {
-        let job = stored.job_of(task);
+    /// The driver that goes on with a job of a lost node, until [`Inner::close_job`].
+    pub(super) fn adopt_job(&self, job: wire::Job, tenant: &TenantName) -> Client {
         let about = About {
-            name: match job.name.is_empty() {
-                true => stored.name.clone(),
-                false => job.name,
-            },
-            tenant: stored.tenant.clone(),
+            name: plain_name(&job.name),
+            tenant: tenant.clone(),
             by: "a client of a node that is lost".to_owned(),
             expected: job.tasks,
         };
-        let now = tokio::time::Instant::now();
-        self.shared.ask(|ledger| {
-            ledger.jobs.open(job.id, about, now);
-            // Nobody submits more to it.
-            ledger.jobs.close(&job.id, now);
-        });
+        self.open_job(job.id, about);
         Client::new(self.shared.clone(), job.id.adopter(random()))
     }
 
@@ -506,7 +499,8 @@ impl Inner {
         });
         let value = result.as_ref().ok().cloned().flatten();
         let phase = end.phase();
-        let driver = self.adopted_job(task, stored).driver();
+        let adopter = self.adopt_job(stored.job_of(task), &stored.tenant);
+        let driver = adopter.driver();
         let report = Report {
             waited: end.waited,
             ran: end.ran,
@@ -531,6 +525,7 @@ impl Inner {
         self.shared.ask(|ledger| {
             ledger.jobs.submitted(driver, true, now);
             ledger.jobs.ended(&driver, true, phase, now);
+            ledger.jobs.close(&driver, now);
         });
         if let Some(mut attempt) = views::last_of(self, &record) {
             attempt.array_index = stored.submit.array_index;
@@ -560,43 +555,4 @@ impl Inner {
         cell.end(report);
         Arc::new(cell)
     }
-}
-
-/// What a task of this job is to do, that was submitted so.
-fn call_of(job: &Job, submit: &wire::Submit) -> Result<Call, Refusal> {
-    let values = match job.function_type() {
-        Some(ty) => plain(ty, &submit.values)?,
-        None => Vec::new(),
-    };
-    Ok(Call {
-        values,
-        args: submit.args.clone(),
-        array_index: submit.array_index,
-        input: match &submit.input {
-            wire::Input::Bytes(bytes) => Input::Bytes(bytes.0.clone().into()),
-            wire::Input::Empty | wire::Input::Stream => Input::Empty,
-        },
-        listener: None,
-        time_limit: None,
-    })
-}
-
-/// Arguments that name nothing.
-pub(super) fn plain(ty: &FunctionType, given: &[wire::Argument]) -> Result<Vec<Argument>, Refusal> {
-    let usage = |why: String| refusal(RefusalKind::Usage, why);
-    let mut values = Vec::with_capacity(given.len());
-    for (at, given) in given.iter().enumerate() {
-        let wire::Argument::Value(value) = given else {
-            return Err(usage(
-                "an argument is an object of another session".to_owned(),
-            ));
-        };
-        let bytes = EncodedRef::from(value).bytes().to_vec();
-        values.push(Argument::from(match ty.params().get(at) {
-            Some((_, ty)) => Encoded::in_form(ty, bytes),
-            None => Encoded::Postcard(bytes),
-        }));
-    }
-    check(ty, &values).map_err(|error| usage(error.to_string()))?;
-    Ok(values)
 }

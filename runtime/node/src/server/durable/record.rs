@@ -222,14 +222,18 @@ impl Stored {
         }
     }
 
-    /// The job that it belongs to; one of its own if none was kept.
+    /// The job that it belongs to, with the name that people see; one of its own if none was kept.
     pub(super) fn job_of(&self, task: TaskId) -> wire::Job {
         let own = || wire::Job {
             id: DriverId::detached(*task.as_bytes()),
             name: String::new(),
             tasks: 1,
         };
-        self.job.clone().unwrap_or_else(own)
+        let mut job = self.job.clone().unwrap_or_else(own);
+        if job.name.is_empty() {
+            job.name.clone_from(&self.name);
+        }
+        job
     }
 
     /// The same, ended. What it was given stays only where its result may have to be reconstructed.

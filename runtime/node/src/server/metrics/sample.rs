@@ -50,7 +50,9 @@ pub(super) fn sample(inner: &Inner) -> String {
     resources(&mut text, &ledger);
     tenants(&mut text, &ledger);
     let usage = inner.shared.store.usage();
-    store(&mut text, inner, &usage);
+    store(&mut text, &usage);
+    spilled(&mut text, inner, &usage);
+    history(&mut text, inner);
     tenants_stores(&mut text, &ledger, &usage);
     transfers(&mut text, inner);
     times(&mut text, inner);
@@ -305,8 +307,7 @@ fn tenants(text: &mut Text, ledger: &Ledger) {
     }
 }
 
-fn store(text: &mut Text, inner: &Inner, usage: &Usage) {
-    let history = inner.shared.history.usage();
+fn store(text: &mut Text, usage: &Usage) {
     let gauges = [
         (
             "wasmrun_store_capacity_bytes",
@@ -344,21 +345,6 @@ fn store(text: &mut Text, inner: &Inner, usage: &Usage) {
             usage.objects,
         ),
         (
-            "wasmrun_history_records",
-            "Attempts that have ended and are in the history.",
-            history.records,
-        ),
-        (
-            "wasmrun_history_bytes",
-            "What the history takes.",
-            history.bytes,
-        ),
-        (
-            "wasmrun_history_limit_bytes",
-            "What it may take.",
-            history.limit_bytes,
-        ),
-        (
             "wasmrun_store_waiting",
             "Objects that wait for room in memory.",
             usage.waiting_creates + usage.waiting_restores,
@@ -367,6 +353,10 @@ fn store(text: &mut Text, inner: &Inner, usage: &Usage) {
     for (name, help, value) in gauges {
         text.one(name, Kind::Gauge, help, value);
     }
+}
+
+/// Objects that went to disk and came back, and those that found no room.
+fn spilled(text: &mut Text, inner: &Inner, usage: &Usage) {
     let counts = [
         (
             "wasmrun_store_spills_total",
@@ -398,15 +388,40 @@ fn store(text: &mut Text, inner: &Inner, usage: &Usage) {
             "Objects that found no room in time.",
             inner.shared.counters.no_room.get(),
         ),
-        (
-            "wasmrun_history_dropped_total",
-            "Attempts that the history has forgotten for lack of room.",
-            history.dropped,
-        ),
     ];
     for (name, help, count) in counts {
         text.one(name, Kind::Counter, help, count);
     }
+}
+
+/// Attempts that have ended, as far as they are remembered.
+fn history(text: &mut Text, inner: &Inner) {
+    let history = inner.shared.history.usage();
+    for (name, help, value) in [
+        (
+            "wasmrun_history_records",
+            "Attempts that have ended and are in the history.",
+            history.records,
+        ),
+        (
+            "wasmrun_history_bytes",
+            "What the history takes.",
+            history.bytes,
+        ),
+        (
+            "wasmrun_history_limit_bytes",
+            "What it may take.",
+            history.limit_bytes,
+        ),
+    ] {
+        text.one(name, Kind::Gauge, help, value);
+    }
+    text.one(
+        "wasmrun_history_dropped_total",
+        Kind::Counter,
+        "Attempts that the history has forgotten for lack of room.",
+        history.dropped,
+    );
 }
 
 fn tenants_stores(text: &mut Text, ledger: &Ledger, usage: &Usage) {

@@ -1,0 +1,49 @@
+//! When an attempt ran, and when each of its phases began.
+//!
+//! Times are in microseconds since 1970, by the clock of the node where the task was submitted.
+
+use crate::wire::Run;
+
+/// The phases of an attempt, in their order.
+pub const PHASES: [&str; 5] = ["arguments", "sandbox", "run", "blocked", "result"];
+
+/// When an attempt began.
+pub fn start_us(run: &Run) -> u64 {
+    run.ended_us.saturating_sub(run.ran_us)
+}
+
+/// When each of [`PHASES`] began, and when the last ended. What does not fit into the attempt is cut. Only the sum of
+/// all times that it was blocked is known: it stands behind the run.
+pub fn phases(run: &Run) -> [u64; 6] {
+    let (start, end, phases) = (start_us(run), run.ended_us, &run.phases);
+    let sandbox = end.min(start.saturating_add(phases.arguments_us.into()));
+    let itself = end.min(sandbox.saturating_add(phases.sandbox_us.into()));
+    let result = itself.max(end.saturating_sub(phases.result_us.into()));
+    let blocked = itself.max(result.saturating_sub(phases.blocked_us.into()));
+    [start, sandbox, itself, blocked, result, end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Phases;
+
+    #[test]
+    fn phases_follow_each_other_and_what_does_not_fit_is_cut() {
+        let run = |ran_us: u64| Run {
+            waited_us: 1,
+            ran_us,
+            ended_us: 1000 + ran_us,
+            phases: Phases {
+                thread: 1,
+                arguments_us: 5,
+                sandbox_us: 10,
+                blocked_us: 10,
+                result_us: 10,
+            },
+            memory_peak_bytes: 7,
+        };
+        assert_eq!(phases(&run(100)), [1000, 1005, 1015, 1080, 1090, 1100]);
+        assert_eq!(phases(&run(8)), [1000, 1005, 1008, 1008, 1008, 1008]);
+    }
+}
