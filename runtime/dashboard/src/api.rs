@@ -10,7 +10,7 @@ use wasmrun_client::Error;
 use wasmrun_client::wire::{List, RefusalKind, What};
 
 use crate::data::AskError;
-use crate::routes::Desk;
+use crate::routes::App;
 
 /// The lists, by their names.
 const LISTS: [(&str, What); 10] = [
@@ -27,17 +27,17 @@ const LISTS: [(&str, What); 10] = [
 ];
 
 /// `GET /api/v1/{list}?FIELD=VALUE&limit=N&after=PLACE`.
-pub async fn list(State(desk): State<Arc<Desk>>, Path(name): Path<String>, uri: Uri) -> Response {
+pub async fn list(State(app): State<Arc<App>>, Path(name): Path<String>, uri: Uri) -> Response {
     let Some((_, what)) = LISTS.into_iter().find(|(it, _)| *it == name) else {
         let names: Vec<&str> = LISTS.iter().map(|(name, _)| *name).collect();
-        let why = format!("there is no such list: there are {}", names.join(", "));
+        let why = format!("there is no list '{name}'; there are {}", names.join(", "));
         return failed(StatusCode::NOT_FOUND, &why);
     };
     let list = match asked(what, uri.query().unwrap_or_default()) {
         Ok(list) => list,
         Err(why) => return failed(StatusCode::BAD_REQUEST, &why),
     };
-    match desk.source.list(list).await {
+    match app.source.list(list).await {
         Ok(found) => said(StatusCode::OK, &found),
         Err(AskError::Request(Error::Refused(why))) if why.kind == RefusalKind::Usage => {
             failed(StatusCode::BAD_REQUEST, &why.message)
@@ -53,7 +53,8 @@ fn asked(what: What, query: &str) -> Result<List, String> {
         match &*field {
             "limit" => {
                 let limit = value.parse::<u32>();
-                list.limit = limit.map_err(|_| format!("limit={value} is no number"))?;
+                list.limit = limit
+                    .map_err(|_| format!("limit={value} is no number; give one such as 100"))?;
             }
             "after" => list.after = Some(value.into_owned()),
             field => list = list.with(field, value),
@@ -62,7 +63,7 @@ fn asked(what: What, query: &str) -> Result<List, String> {
     Ok(list)
 }
 
-/// An error as the command line says it in JSON.
+/// An error in the JSON of the command line.
 pub fn failed(status: StatusCode, why: &str) -> Response {
     said(
         status,

@@ -1,8 +1,8 @@
 //! The web page of a node: what its cluster does, for people with a browser, and as JSON for scripts.
 //!
-//! Owns the pages and their pictures, who may look at them, and the socket that they are served at. It is a client of the
-//! node like any other: it opens sessions at the node's own socket. Must not: know how a node works, start one, parse
-//! arguments, print.
+//! Owns the pages and their pictures, the sessions of browsers, and the socket that the pages are served at. It is a client of
+//! the node like any other: it connects to the node's own socket. Must not: know how a node works, start one, parse arguments,
+//! print.
 //!
 //! ```no_run
 //! use wasmrun_dashboard::{Config, Dashboard, DEFAULT_ADDRESS};
@@ -20,18 +20,18 @@
 //! # }
 //! ```
 //!
-//! Invariants: who looks has come with a link of use once, made for somebody at the node's socket; what is not at a loopback
-//! address is encrypted; the node is asked at most once a second for a view, however many look at it, and not at all while
-//! nobody does; a page asks no other host for anything; what guests have named is text, never markup.
+//! Invariants: a session begins with a one-time link, which only a client at the node's socket gets; an address that is not
+//! loopback is encrypted; a view that browsers follow is rendered at most once a second, however many they are, and not while
+//! none does; a page loads nothing from other hosts; names from guests are text, never markup.
 
 mod api;
 mod data;
-mod doors;
 mod listen;
 mod live;
 mod picture;
 mod routes;
 mod serve;
+mod sessions;
 mod site;
 mod views;
 

@@ -1,7 +1,7 @@
 //! The socket and its connections.
 //!
-//! Must not: let anybody who connects hold more than a place among [`MOST_CONNECTIONS`], for more than [`PATIENCE`], unless it
-//! is a session that follows a view.
+//! Must not: let a connection last longer than [`PATIENCE`], or than [`FOLLOW`] if it follows a view; take more than
+//! [`MOST_CONNECTIONS`] at a time.
 //!
 //! Invariants: one request a connection; a request's body is not read.
 
@@ -21,19 +21,23 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
-/// How many may be connected at a time. More wait in the socket's own queue.
+/// How many connections there may be at a time. More wait in the socket's own queue.
 const MOST_CONNECTIONS: usize = 64;
+/// How many of them may follow views: the others are left for requests.
+pub const MOST_FOLLOWERS: usize = 48;
 /// How long a request may take to come.
 const HEADER_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a connection may take as a whole.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How much longer it may follow a view. The browser then connects again, with a session that must still be known.
+const FOLLOW: Duration = Duration::from_secs(3600);
 /// The longest request, in bytes.
 const MOST_HEADER_BYTES: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 /// How soon a socket that gives an error is asked again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// Whether a connection may stay: set by who answers the request on it.
+/// Whether a connection may stay: set by the handler of its request.
 #[derive(Debug, Clone, Default)]
 pub struct Stay(Arc<AtomicBool>);
 
@@ -77,7 +81,7 @@ async fn bounded(stream: TcpStream, tls: Option<TlsAcceptor>, router: Router) {
     tokio::pin!(served);
     let in_time = tokio::time::timeout(PATIENCE, &mut served).await;
     if in_time.is_err() && stay.is_allowed() {
-        served.await;
+        drop(tokio::time::timeout(FOLLOW, served).await);
     }
 }
 

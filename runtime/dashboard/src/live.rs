@@ -1,7 +1,7 @@
 //! Views as they change, for browsers that follow them.
 //!
-//! Owns when a view is made anew: at most once a second, less often while that takes long, for all who follow it together, and
-//! not once nobody does. Must not: know HTTP.
+//! Owns when a view is rendered: at most once a second, less often while that takes long, once for all browsers that follow it,
+//! and not while none does. Must not: know HTTP.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,30 +14,29 @@ use tokio::task::JoinSet;
 use crate::data::Source;
 use crate::views::{self, View};
 
-/// How often a view is made anew.
+/// How often a view is rendered.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The rest after making a view, as a multiple of how long that took: a busy node is asked less often.
+/// The rest after rendering a view, as a multiple of how long that took: a busy node is asked less often.
 const REST: u32 = 4;
 
-/// What a view shows now. Empty before it was made for the first time.
+/// The HTML of a view. Empty before it is rendered for the first time.
 pub type Shown = Arc<str>;
 
-/// The views that somebody follows.
+/// The views that browsers follow.
 #[derive(Debug, Default, Clone)]
-pub struct Lives(Arc<Mutex<Inner>>);
+pub struct LiveViews(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
     open: HashMap<View, watch::Sender<Shown>>,
-    making: JoinSet<()>,
+    rendering: JoinSet<()>,
 }
 
-impl Lives {
+impl LiveViews {
     /// Follows a view, in a tokio runtime.
     pub fn follow(&self, view: View, source: &Arc<Source>) -> watch::Receiver<Shown> {
         let mut inner = self.0.lock();
-        // Those that have ended.
-        while inner.making.try_join_next().is_some() {}
+        while inner.rendering.try_join_next().is_some() {}
         if let Some(sender) = inner.open.get(&view) {
             let mut receiver = sender.subscribe();
             receiver.mark_changed();
@@ -45,17 +44,17 @@ impl Lives {
         }
         let (sender, receiver) = watch::channel(Shown::from(""));
         inner.open.insert(view.clone(), sender.clone());
-        let (lives, source) = (self.clone(), source.clone());
-        inner.making.spawn(make(lives, source, view, sender));
+        let (live, source) = (self.clone(), source.clone());
+        inner.rendering.spawn(keep_up(live, source, view, sender));
         receiver
     }
 
-    /// Ends the making of all views.
+    /// Ends the rendering of all views.
     pub fn stop(&self) {
-        self.0.lock().making.abort_all();
+        self.0.lock().rendering.abort_all();
     }
 
-    /// Whether nobody follows the view any more. It is forgotten then: in one step, so that who comes now makes it anew.
+    /// Whether no browser follows the view any more. Then it is removed, under the same lock: the next one starts it again.
     fn has_ended(&self, view: &View, sender: &watch::Sender<Shown>) -> bool {
         let mut inner = self.0.lock();
         let has_ended = sender.receiver_count() == 0;
@@ -66,9 +65,9 @@ impl Lives {
     }
 }
 
-/// Makes a view again and again, as long as somebody follows it.
-async fn make(lives: Lives, source: Arc<Source>, view: View, sender: watch::Sender<Shown>) {
-    while !lives.has_ended(&view, &sender) {
+/// Renders a view every [`PERIOD`], as long as a browser follows it.
+async fn keep_up(live: LiveViews, source: Arc<Source>, view: View, sender: watch::Sender<Shown>) {
+    while !live.has_ended(&view, &sender) {
         let start = Instant::now();
         let html = match views::render(&view, &source).await {
             Ok(fragment) => fragment.body.into_string(),

@@ -1,40 +1,41 @@
-//! What is answered to which request.
+//! Routes and their handlers.
 //!
-//! Owns who is let in, and the headers of all answers. Must not: have a way around [`guard`].
+//! Owns which requests are answered, and the headers of all answers. Must not: have a way around [`guard`].
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY,
-    SET_COOKIE, X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, SET_COOKIE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
 use axum::response::sse::{Event, KeepAlive, Sse};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use futures_util::stream;
 use maud::{Markup, html};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+use wasmrun_client::wire::What;
 
 use crate::api;
 use crate::data::{AskError, Source};
-use crate::doors::{Doors, SESSION};
 use crate::listen::Stay;
-use crate::live::{Lives, Shown};
+use crate::live::{LiveViews, Shown};
+use crate::sessions::{SESSION, Sessions};
 use crate::site::Site;
 use crate::views::{self, View};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("script.js");
 
-/// What every answer has: no page of ours loads anything from elsewhere, is framed, or says elsewhere where it was. (With
-/// `no-referrer` browsers would not say in `Origin` which page has sent a form, and that is checked.)
+/// The headers of every answer: a page loads nothing from other sites, is in no frame, and is named to no other site. (With
+/// `no-referrer` browsers would leave the page that sent a form out of `Origin`, which is checked.)
 const HEADERS: [(HeaderName, HeaderValue); 4] = [
     (
         CONTENT_SECURITY_POLICY,
@@ -48,43 +49,43 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
     (CACHE_CONTROL, HeaderValue::from_static("no-store")),
 ];
 
-/// How often a line is sent to those who follow a view that does not change: so that it is seen who is gone.
+/// How often a line is sent to a browser that follows a view that does not change: a lost connection is noticed by it.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// How long somebody follows a view before the browser has to ask again, and is let in again.
-const FOLLOWED: Duration = Duration::from_secs(3600);
 
-/// What requests are answered with.
+/// What handlers share.
 #[derive(Debug)]
-pub struct Desk {
+pub struct App {
     /// Where the page is.
     pub site: Site,
-    /// Who may come in.
-    pub doors: Mutex<Doors>,
+    /// The links and sessions of browsers.
+    pub sessions: Mutex<Sessions>,
     /// The node.
     pub source: Arc<Source>,
-    /// The views that somebody follows.
-    pub lives: Lives,
+    /// The views that browsers follow.
+    pub live: LiveViews,
+    /// A permit for each browser that may follow one.
+    pub followers: Arc<Semaphore>,
 }
 
-/// All that there is.
-pub fn router(desk: Arc<Desk>) -> Router {
+/// All routes.
+pub fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/style.css", get(style))
         .route("/script.js", get(script))
         .route("/enter", get(enter))
         .route("/events", get(events))
         .route("/api/v1/{list}", get(api::list))
-        .route("/tasks/{id}/cancel", post(cancel_task))
-        .route("/jobs/{id}/cancel", post(cancel_job))
-        .route("/actors/{id}/kill", post(kill_actor))
+        .route("/tasks/{id}/cancel", post(cancel))
+        .route("/jobs/{id}/cancel", post(cancel))
+        .route("/actors/{id}/kill", post(cancel))
         .fallback(page)
-        .layer(middleware::from_fn_with_state(desk.clone(), guard))
-        .with_state(desk)
+        .layer(middleware::from_fn_with_state(app.clone(), guard))
+        .with_state(app)
 }
 
-/// Lets in who may come, and gives every answer its headers.
-async fn guard(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
-    let mut response = match refused(&desk, &request) {
+/// Refuses requests that are not let in, and gives every answer its headers.
+async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let mut response = match refused(&app, &request) {
         Some(refused) => refused,
         None => next.run(request).await,
     };
@@ -95,18 +96,20 @@ async fn guard(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> R
 }
 
 /// Why a request is not answered, if it is not.
-fn refused(desk: &Desk, request: &Request) -> Option<Response> {
+fn refused(app: &App, request: &Request) -> Option<Response> {
     let (headers, path) = (request.headers(), request.uri().path());
-    if !desk.site.is_addressed(headers) {
+    if !app.site.is_addressed(headers) {
+        let (url, port) = (app.site.url(), app.site.address().port());
         let why = format!(
-            "This page is at {}, and was asked for by another name.",
-            desk.site.url()
+            "This page answers at {url} and localhost:{port} alone, and was asked for by another name. From another machine, \
+             forward the same port: ssh -L {port}:{} HOST",
+            app.site.address()
         );
         return Some(forbidden(path, &why, html! { p { (why) } }));
     }
     let is_open = matches!(path, "/style.css" | "/script.js" | "/enter");
-    let session = desk.site.session(headers);
-    let is_known = session.is_some_and(|it| desk.doors.lock().knows(it, Instant::now()));
+    let session = app.site.session(headers);
+    let is_known = session.is_some_and(|it| app.sessions.lock().knows(it, Instant::now()));
     if !is_open && !is_known {
         let body = html! {
             p { "You need a link, which lets one browser in, once. On the machine of this node, its user gets one with" }
@@ -117,7 +120,7 @@ fn refused(desk: &Desk, request: &Request) -> Option<Response> {
         return Some(forbidden(path, why, body));
     }
     let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-    if !is_read && !desk.site.is_from_own_page(headers) {
+    if !is_read && !app.site.is_from_own_page(headers) {
         let why = "What changes something must come from a page of this site: send its Origin.";
         return Some(forbidden(path, why, html! { p { (why) } }));
     }
@@ -131,16 +134,16 @@ fn forbidden(path: &str, why: &str, body: Markup) -> Response {
     }
 }
 
-fn plain(status: StatusCode, title: &str, body: Markup) -> Response {
-    (status, Html(views::plain(title, body).into_string())).into_response()
+fn no_view(path: &str) -> Response {
+    if path.starts_with("/api/") {
+        return api::failed(StatusCode::NOT_FOUND, "there is only /api/v1/LIST");
+    }
+    let body = html! { p { a href="/" { "To the cluster at a glance" } } };
+    plain(StatusCode::NOT_FOUND, "There is no such page", body)
 }
 
-fn sent_to(place: &str) -> Response {
-    let mut response = StatusCode::SEE_OTHER.into_response();
-    // What is no header is no path of ours, either.
-    let place = HeaderValue::from_str(place).unwrap_or(HeaderValue::from_static("/"));
-    response.headers_mut().insert(LOCATION, place);
-    response
+fn plain(status: StatusCode, title: &str, body: Markup) -> Response {
+    (status, Html(views::plain(title, body).into_string())).into_response()
 }
 
 async fn style() -> impl IntoResponse {
@@ -160,11 +163,11 @@ fn parameter(uri: &Uri, name: &str) -> Option<String> {
 }
 
 /// `GET /enter?key=KEY&to=PATH`: a link was opened.
-async fn enter(State(desk): State<Arc<Desk>>, method: Method, uri: Uri) -> Response {
+async fn enter(State(app): State<Arc<App>>, method: Method, uri: Uri) -> Response {
     let key = parameter(&uri, "key").unwrap_or_default();
-    // Who only looks what is there does not use it up.
+    // HEAD does not use it up.
     let session = match method == Method::GET {
-        true => desk.doors.lock().enter(&key, Instant::now()),
+        true => app.sessions.lock().enter(&key, Instant::now()),
         false => None,
     };
     let Some(session) = session else {
@@ -180,9 +183,9 @@ async fn enter(State(desk): State<Arc<Desk>>, method: Method, uri: Uri) -> Respo
     let mut response = Html(page.into_string()).into_response();
     let cookie = format!(
         "{}={session}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{}",
-        desk.site.cookie(),
+        app.site.cookie(),
         SESSION.as_secs(),
-        if desk.site.is_tls() { "; Secure" } else { "" },
+        if app.site.is_tls() { "; Secure" } else { "" },
     );
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().insert(SET_COOKIE, cookie);
@@ -191,7 +194,7 @@ async fn enter(State(desk): State<Arc<Desk>>, method: Method, uri: Uri) -> Respo
 }
 
 /// A view.
-async fn page(State(desk): State<Arc<Desk>>, method: Method, uri: Uri) -> Response {
+async fn page(State(app): State<Arc<App>>, method: Method, uri: Uri) -> Response {
     if !matches!(method, Method::GET | Method::HEAD) {
         let allowed = [(ALLOW, "GET, HEAD")];
         return (
@@ -202,10 +205,9 @@ async fn page(State(desk): State<Arc<Desk>>, method: Method, uri: Uri) -> Respon
             .into_response();
     }
     let Some(view) = View::parse(uri.path(), uri.query()) else {
-        let body = html! { p { a href="/" { "To the cluster at a glance" } } };
-        return plain(StatusCode::NOT_FOUND, "There is no such page", body);
+        return no_view(uri.path());
     };
-    let (status, fragment) = match views::render(&view, &desk.source).await {
+    let (status, fragment) = match views::render(&view, &app.source).await {
         Ok(fragment) => (StatusCode::OK, fragment),
         Err(error) => (status_of(&error), views::failed(&error)),
     };
@@ -220,30 +222,30 @@ fn status_of(error: &AskError) -> StatusCode {
 }
 
 /// `GET /events?view=PATH`: what is in the view's `<main>`, whenever that changes.
-async fn events(State(desk): State<Arc<Desk>>, uri: Uri, request: Request) -> Response {
+async fn events(State(app): State<Arc<App>>, uri: Uri, request: Request) -> Response {
     let view = parameter(&uri, "view").and_then(|it| View::at(&it));
     let Some(view) = view else {
         return (StatusCode::NOT_FOUND, "there is no such view\n").into_response();
     };
+    let Ok(permit) = app.followers.clone().try_acquire_owned() else {
+        let why = "too many pages are open, and kept up to date: close some\n";
+        return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    };
     if let Some(stay) = request.extensions().get::<Stay>() {
         stay.allow();
     }
-    let shown = desk.lives.follow(view, &desk.source);
-    let end = tokio::time::Instant::now() + FOLLOWED;
-    let events = stream::unfold(shown, move |mut shown| async move {
-        let html = tokio::time::timeout_at(end, next(&mut shown))
-            .await
-            .ok()??;
+    let followed = (app.live.follow(view, &app.source), permit);
+    let events = stream::unfold(followed, |(mut shown, permit)| async move {
         // A carriage return would end a line of the event.
-        let html = html.replace('\r', "&#13;");
+        let html = next(&mut shown).await?.replace('\r', "&#13;");
         let event = Event::default().event("main").data(html);
-        Some((Ok::<_, Infallible>(event), shown))
+        Some((Ok::<_, Infallible>(event), (shown, permit)))
     });
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
     Sse::new(events).keep_alive(keep_alive).into_response()
 }
 
-/// What a view shows next. `None` when it is not made any more.
+/// What a view shows next. `None` when it is not rendered any more.
 async fn next(shown: &mut watch::Receiver<Shown>) -> Option<Shown> {
     loop {
         shown.changed().await.ok()?;
@@ -254,40 +256,21 @@ async fn next(shown: &mut watch::Receiver<Shown>) -> Option<Shown> {
     }
 }
 
-async fn cancel_task(State(desk): State<Arc<Desk>>, Path(id): Path<String>) -> Response {
-    let tenant = views::tenant_of_task(&id, &desk.source).await;
-    cancelled(&desk, View::Task, &id, tenant).await
-}
-
-async fn cancel_job(State(desk): State<Arc<Desk>>, Path(id): Path<String>) -> Response {
-    let tenant = views::tenant_of_job(&id, &desk.source).await;
-    cancelled(&desk, View::Job, &id, tenant).await
-}
-
-async fn kill_actor(State(desk): State<Arc<Desk>>, Path(id): Path<String>) -> Response {
-    let tenant = views::tenant_of_actor(&id, &desk.source).await;
-    cancelled(&desk, View::Actor, &id, tenant).await
-}
-
-/// Cancels something, and leads back to its page.
-async fn cancelled(
-    desk: &Desk,
-    view: fn(String) -> View,
-    id: &str,
-    tenant: Result<wasmrun_model::fairness::TenantName, AskError>,
-) -> Response {
-    let path = view(id.to_owned()).path();
-    let done = match tenant {
-        Ok(tenant) if View::at(&path).is_some() => desk.source.cancel(&tenant, id).await,
-        Ok(_) => Err(AskError::Missing("id")),
-        Err(error) => Err(error),
+/// `POST /tasks/ID/cancel`, and the same of a job and an actor: ends it, and leads back to its page.
+async fn cancel(State(app): State<Arc<App>>, uri: Uri) -> Response {
+    let (place, _) = uri.path().rsplit_once('/').unwrap_or_default();
+    let (what, id) = match View::at(place) {
+        Some(View::Task(id)) => (What::Tasks, id),
+        Some(View::Job(id)) => (What::Jobs, id),
+        Some(View::Actor(id)) => (What::Actors, id),
+        _ => return no_view(uri.path()),
     };
-    match done {
-        Ok(()) => sent_to(&path),
+    match app.source.cancel(what, &id).await {
+        Ok(()) => Redirect::to(place).into_response(),
         Err(error) => {
             let body = html! {
                 p.notice.bad { (error.to_string()) }
-                p { a href=(path) { "Back" } }
+                p { a href=(place) { "Back" } }
             };
             plain(status_of(&error), "It was not cancelled", body)
         }

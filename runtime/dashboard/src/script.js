@@ -105,12 +105,12 @@
   document.addEventListener("selectionchange", () => {
     if (held !== null && !isSelecting()) show(held);
   });
-  // Only while somebody looks.
+  // Only while the page can be seen.
   document.addEventListener("visibilitychange", () => {
     if (!document.hidden) return follow();
     if (events) events.close();
     events = null;
-    say("Not up to date while it is not looked at.");
+    say("Not up to date while the page is hidden.");
   });
   for (const output of document.querySelectorAll('[data-follow="end"]')) output.scrollTop = output.scrollHeight;
   follow();

@@ -1,5 +1,6 @@
 //! A dashboard from its start to its end.
 
+use std::fmt::Display;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -10,19 +11,20 @@ use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use wasmrun_client::ConnectError;
 use wasmrun_client::wire::Address;
 
 use crate::data::Source;
-use crate::doors::Doors;
 use crate::listen;
-use crate::live::Lives;
-use crate::routes::{self, Desk};
+use crate::live::LiveViews;
+use crate::routes::{self, App};
+use crate::sessions::Sessions;
 use crate::site::Site;
 
-/// Where the page is if nobody says otherwise: only this machine reaches it.
+/// Where the page is by default: only this machine reaches it.
 pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7463);
 /// How many ports are tried from the default one on.
 const PORTS: u16 = 64;
@@ -32,9 +34,9 @@ const PORTS: u16 = 64;
 pub struct Config {
     /// Where.
     pub address: SocketAddr,
-    /// Whether somebody has asked for that address. If not, the next free port will do.
+    /// Whether the user chose that address. If not, the next free port will do.
     pub is_chosen: bool,
-    /// What it is encrypted with. An address that other machines reach needs it.
+    /// The certificate. An address that other machines reach needs one.
     pub tls: Option<Tls>,
     /// The socket of the node whose page it is.
     pub node: Address,
@@ -43,22 +45,22 @@ pub struct Config {
 /// A certificate and its key, in PEM files.
 #[derive(Debug, Clone)]
 pub struct Tls {
-    /// The certificate, and those that lead to who has signed it.
+    /// The certificate, and those between it and a root.
     pub cert: PathBuf,
-    /// Its key.
+    /// Its private key.
     pub key: PathBuf,
 }
 
 /// Why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeDashboardError {
-    /// Others could read along.
+    /// Other machines reach the address, and there is no certificate.
     #[error(
         "other machines can reach {0}, and the page lets people cancel work: give it a certificate with --dashboard-cert and \
          --dashboard-key, or use 127.0.0.1 and forward that port, as `ssh -L` does"
     )]
     Open(SocketAddr),
-    /// The system refuses.
+    /// The address cannot be listened on.
     #[error(
         "the page cannot be served at {address}: {source}; name a free address of this machine"
     )]
@@ -68,8 +70,11 @@ pub enum ServeDashboardError {
         /// Why not.
         source: io::Error,
     },
-    /// The certificate or the key is none.
-    #[error("{} cannot be used for the page: {why}", path.display())]
+    /// The certificate or the key cannot be used.
+    #[error(
+        "{} cannot be used for the page: {why}; give a certificate and its private key, each in a PEM file",
+        path.display()
+    )]
     Pem {
         /// The file.
         path: PathBuf,
@@ -84,7 +89,7 @@ pub enum ServeDashboardError {
 /// The page of a node, served. Dropping it closes the socket, all connections and all sessions with the node.
 #[derive(Debug)]
 pub struct Dashboard {
-    desk: Arc<Desk>,
+    app: Arc<App>,
     accepting: JoinHandle<()>,
 }
 
@@ -103,30 +108,31 @@ impl Dashboard {
         let listener = bind(&config).await?;
         // The port, where the system has chosen it.
         let address = listener.local_addr().unwrap_or(config.address);
-        let desk = Arc::new(Desk {
+        let app = Arc::new(App {
             site: Site::new(address, acceptor.is_some()),
-            doors: Mutex::new(Doors::default()),
+            sessions: Mutex::new(Sessions::default()),
             source: Arc::new(source),
-            lives: Lives::default(),
+            live: LiveViews::default(),
+            followers: Arc::new(Semaphore::new(listen::MOST_FOLLOWERS)),
         });
-        let router = routes::router(desk.clone());
+        let router = routes::router(app.clone());
         let accepting = tokio::spawn(listen::accept(listener, acceptor, router));
-        Ok(Self { desk, accepting })
+        Ok(Self { app, accepting })
     }
 
     /// Where.
     pub fn address(&self) -> SocketAddr {
-        self.desk.site.address()
+        self.app.site.address()
     }
 
-    /// Where, for people: without a link nobody sees more there than how to get one.
+    /// The page's URL. Without a link it shows only how to get one.
     pub fn url(&self) -> String {
-        self.desk.site.url()
+        self.app.site.url()
     }
 
-    /// A new link, which lets one browser in, once, within ten minutes.
+    /// A new link, which works once, within ten minutes.
     pub fn link(&self) -> String {
-        let key = self.desk.doors.lock().link(Instant::now());
+        let key = self.app.sessions.lock().link(Instant::now());
         format!("{}/enter?key={key}", self.url())
     }
 }
@@ -135,11 +141,11 @@ impl Drop for Dashboard {
     fn drop(&mut self) {
         // The connections are the accepting task's, and end with it.
         self.accepting.abort();
-        self.desk.lives.stop();
+        self.app.live.stop();
     }
 }
 
-/// Listens at the address, or at the next port that is free if nobody has asked for that one.
+/// Listens at the address, or at the next port that is free if the user chose none.
 async fn bind(config: &Config) -> Result<TcpListener, ServeDashboardError> {
     let mut address = config.address;
     for _ in 0..PORTS {
@@ -158,22 +164,31 @@ async fn bind(config: &Config) -> Result<TcpListener, ServeDashboardError> {
     })
 }
 
-/// What encrypts, with this certificate.
+/// TLS with this certificate.
 fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeDashboardError> {
-    let bad = |path: &PathBuf, why: String| ServeDashboardError::Pem {
+    let bad = |path: &PathBuf, why: &dyn Display| ServeDashboardError::Pem {
         path: path.clone(),
-        why,
+        why: why.to_string(),
     };
     let certs = CertificateDer::pem_file_iter(&tls.cert);
     let certs = certs.and_then(|it| it.collect::<Result<Vec<_>, _>>());
-    let certs = certs.map_err(|error| bad(&tls.cert, error.to_string()))?;
+    let certs = certs.map_err(|error| bad(&tls.cert, &error))?;
+    if certs.is_empty() {
+        return Err(bad(&tls.cert, &"there is no certificate in it"));
+    }
     let key = PrivateKeyDer::from_pem_file(&tls.key);
-    let key = key.map_err(|error| bad(&tls.key, error.to_string()))?;
+    let key = key.map_err(|error| bad(&tls.key, &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(&[&rustls::version::TLS13])
         .and_then(|it| it.with_no_client_auth().with_single_cert(certs, key));
-    let mut config = config.map_err(|error| bad(&tls.cert, error.to_string()))?;
+    let mut config = config.map_err(|error| match error {
+        rustls::Error::InconsistentKeys(_) => {
+            let cert = tls.cert.display();
+            bad(&tls.key, &format_args!("it is not the key of {cert}"))
+        }
+        error => bad(&tls.cert, &error),
+    })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
@@ -204,6 +219,12 @@ mod tests {
         let refused = Dashboard::serve(with).await;
         let said = refused.expect_err("there is none").to_string();
         assert!(said.contains("/nowhere/cert.pem"), "{said}");
+        let none = acceptor(&Tls {
+            cert: concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into(),
+            key: "/nowhere/key.pem".into(),
+        });
+        let said = none.err().expect("there is none").to_string();
+        assert!(said.contains("there is no certificate in it"), "{said}");
     }
 
     #[tokio::test]

@@ -1,7 +1,7 @@
 //! Where the page is, and which requests are meant for it.
 //!
-//! Owns the checks of `Host` and `Origin`. A page of another site can have a browser send requests here, under a name of its own
-//! that stands for this machine. Must not: know who asks.
+//! Owns the checks of `Host` and `Origin`: a page of another site can have a browser send requests here, by a name that its owner
+//! has pointed at this machine. Must not: know sessions.
 
 use std::net::SocketAddr;
 
@@ -44,8 +44,8 @@ impl Site {
         if self.is_tls { "https" } else { "http" }
     }
 
-    /// Whether a request was sent to this page by a name of its own. Encrypted, the browser has compared the name with the
-    /// certificate's, which is stricter.
+    /// Whether a request was sent to the page's own address, or to `localhost`. With TLS the browser has compared the name with
+    /// the certificate, which is stricter.
     pub fn is_addressed(&self, headers: &HeaderMap) -> bool {
         let Some(host) = text(headers, &HOST) else {
             return false;
@@ -54,10 +54,15 @@ impl Site {
             self.address.to_string(),
             format!("localhost:{}", self.address.port()),
         ];
-        self.is_tls || own.iter().any(|own| own.eq_ignore_ascii_case(host))
+        let is_own = |own: &String| {
+            // Browsers leave out the port of the scheme.
+            let short = own.strip_suffix(":80").unwrap_or(own);
+            own.eq_ignore_ascii_case(host) || short.eq_ignore_ascii_case(host)
+        };
+        self.is_tls || own.iter().any(is_own)
     }
 
-    /// Whether a page of ours has sent a request.
+    /// Whether this page has sent a request.
     pub fn is_from_own_page(&self, headers: &HeaderMap) -> bool {
         let (host, origin) = (text(headers, &HOST), text(headers, &ORIGIN));
         let (Some(host), Some(origin)) = (host, origin) else {
@@ -66,12 +71,12 @@ impl Site {
         origin.eq_ignore_ascii_case(&format!("{}://{host}", self.scheme()))
     }
 
-    /// What the cookie of a session is called. Browsers have no cookies by port, and a machine may have several nodes.
+    /// The name of the session's cookie. Browsers have no cookies by port, and a machine may have several nodes.
     pub fn cookie(&self) -> String {
         format!("wasmrun-{}", self.address.port())
     }
 
-    /// The secret of the session that a request says it is of.
+    /// The secret in a request's cookie.
     pub fn session<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
         let name = self.cookie();
         let cookies = headers.get_all(COOKIE).iter();
@@ -85,7 +90,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &axum::http::HeaderName) -> Option<&'a
     headers.get(name).and_then(|it| it.to_str().ok())
 }
 
-/// What this machine is called.
+/// The name of this machine.
 fn machine() -> String {
     let name = rustix::system::uname();
     name.nodename().to_string_lossy().into_owned()
@@ -117,6 +122,10 @@ mod tests {
         }
         assert!(!site(false).is_addressed(&HeaderMap::new()));
         assert!(site(true).is_addressed(&headers(&[(HOST, "node.example:7463")])));
+        let site = Site::new("[::1]:80".parse().expect("it is one"), false);
+        let addressed = |host| site.is_addressed(&headers(&[(HOST, host)]));
+        assert!(addressed("[::1]") && addressed("[::1]:80") && addressed("localhost"));
+        assert!(!addressed("[::1]:8080") && !addressed("::1"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! What the node says, asked as any client asks it.
+//! The node's answers, as any client gets them.
 //!
-//! Owns the sessions with the node, and what is remembered from one answer to the next. Must not: know how anything looks.
+//! Owns the connections to the node, and the samples that are kept from one answer to the next. Must not: know how anything
+//! looks.
 
 mod samples;
 mod source;

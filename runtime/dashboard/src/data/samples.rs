@@ -1,6 +1,6 @@
-//! What was seen in the last minutes, once a second while somebody looked.
+//! Samples of the last minutes, one a second while a browser looks.
 //!
-//! Must not: read a clock, ask anybody.
+//! Must not: read a clock, ask the node.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use wasmrun_model::fairness::TenantName;
 
 /// How long a sample is kept.
 pub const KEPT: Duration = Duration::from_secs(5 * 60);
-/// How far samples are apart at least: a little less than the period of those who look.
+/// How far samples are apart at least: a little less than the period of a view.
 const APART: Duration = Duration::from_millis(900);
 /// Over which time a rate is taken at least.
 const SPAN: Duration = Duration::from_secs(4);
 
-/// What was seen at one time.
+/// The numbers of one time.
 #[derive(Debug, Clone)]
 pub struct Sample {
     /// When.
@@ -23,19 +23,19 @@ pub struct Sample {
     pub finished: u64,
     /// How many had failed.
     pub failed: u64,
-    /// What share each tenant had.
+    /// The largest shares of tenants.
     pub shares: Vec<(TenantName, f64)>,
 }
 
 /// A value at a time: so many seconds before the last sample.
 pub type Point = (f64, f64);
 
-/// What was seen, the oldest first.
+/// Samples, the oldest first.
 #[derive(Debug, Default)]
 pub struct Samples(VecDeque<Sample>);
 
 impl Samples {
-    /// Remembers it, if the last one is old enough.
+    /// Keeps it, if the last one is old enough.
     pub fn push(&mut self, sample: Sample) {
         if let Some(last) = self.0.back()
             && sample.at.saturating_duration_since(last.at) < APART
@@ -74,19 +74,20 @@ impl Samples {
         points
     }
 
-    /// What share each tenant had.
+    /// The shares of the tenants that have the largest now.
     pub fn shares(&self) -> BTreeMap<TenantName, Vec<Point>> {
-        let mut shares = BTreeMap::<TenantName, Vec<Point>>::new();
-        for sample in &self.0 {
-            let ago = self.0.back().map_or(0.0, |end| ago(end, sample));
-            for (tenant, share) in &sample.shares {
-                shares
-                    .entry(tenant.clone())
-                    .or_default()
-                    .push((ago, *share));
-            }
-        }
-        shares
+        let Some(end) = self.0.back() else {
+            return BTreeMap::new();
+        };
+        let of = |tenant: &TenantName| {
+            let points = self.0.iter().filter_map(|sample| {
+                let (_, share) = sample.shares.iter().find(|(it, _)| it == tenant)?;
+                Some((ago(end, sample), *share))
+            });
+            points.collect::<Vec<Point>>()
+        };
+        let tenants = end.shares.iter();
+        tenants.map(|(it, _)| (it.clone(), of(it))).collect()
     }
 }
 

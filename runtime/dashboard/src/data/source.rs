@@ -1,6 +1,6 @@
-//! The node, asked.
+//! Requests to the node.
 //!
-//! Invariant: no question takes longer than [`PATIENCE`].
+//! Invariant: none takes longer than [`PATIENCE`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::Value as Json;
 use wasmrun_client::wire::{
-    ActorRow, Address, GroupRow, JobRow, List, MemberRow, NodeStatus, ObjectRow, Output,
-    RefusalKind, Rows, ShareRow, Silent, TaskRow, TenantRow,
+    ActorRow, Address, GroupRow, JobRow, List, MemberRow, NodeStatus, ObjectRow, RefusalKind, Rows,
+    ShareRow, Silent, TaskRow, TenantRow, What,
 };
 use wasmrun_client::{Client, ConnectError, Described, Error, rows};
 use wasmrun_model::fairness::TenantName;
@@ -20,6 +20,8 @@ use super::samples::Samples;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How many tenants there are sessions for at a time.
 const MOST_SESSIONS: usize = 64;
+/// How much of an output is shown, in bytes: its end.
+const MOST_OUTPUT_BYTES: usize = 64 << 10;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -27,11 +29,11 @@ pub enum AskError {
     /// The node cannot be reached.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// It refuses, or is gone.
+    /// It refuses, or the session is lost.
     #[error(transparent)]
     Request(#[from] Error),
     /// It takes too long.
-    #[error("the node has not answered in {} s; see whether it is busy: `wasmrun status`", PATIENCE.as_secs())]
+    #[error("the node has not answered within {} s; see whether it is busy: `wasmrun status`", PATIENCE.as_secs())]
     Slow,
     /// An id is of something else.
     #[error("there is no such {0}")]
@@ -97,8 +99,8 @@ pub struct Page<T> {
 #[derive(Debug)]
 pub struct Source {
     address: Address,
-    clients: tokio::sync::Mutex<BTreeMap<TenantName, Client>>,
-    /// What was seen in the last minutes, while somebody looked.
+    clients: Mutex<BTreeMap<TenantName, Client>>,
+    /// Numbers of the last minutes, taken while a browser looked.
     pub samples: Mutex<Samples>,
 }
 
@@ -112,27 +114,43 @@ impl Source {
         let clients = BTreeMap::from([(TenantName::default(), client)]);
         Ok(Self {
             address,
-            clients: tokio::sync::Mutex::new(clients),
+            clients: Mutex::new(clients),
             samples: Mutex::default(),
         })
     }
 
     /// A session of this tenant.
     async fn client(&self, tenant: &TenantName) -> Result<Client, AskError> {
-        let mut clients = self.clients.lock().await;
-        if let Some(client) = clients.get(tenant)
-            && client.is_connected()
-        {
-            return Ok(client.clone());
-        }
-        if clients.len() >= MOST_SESSIONS {
-            clients.clear();
+        let known = self.clients.lock().get(tenant).cloned();
+        if let Some(client) = known.filter(Client::is_connected) {
+            return Ok(client);
         }
         let connecting = Client::connect(&self.address, tenant.clone());
         let connected = tokio::time::timeout(PATIENCE, connecting).await;
         let client = connected.map_err(|_| AskError::Slow)??;
+        let mut clients = self.clients.lock();
+        if clients.len() >= MOST_SESSIONS {
+            clients.clear();
+        }
         clients.insert(tenant.clone(), client.clone());
         Ok(client)
+    }
+
+    /// A session of the tenant that a task, a job or an actor belongs to.
+    async fn client_of(&self, what: What, id: &str) -> Result<Client, AskError> {
+        let client = self.client(&TenantName::default()).await?;
+        let listed = in_time(client.list(List::of(what).with("id", id))).await?;
+        let tenant = match &listed.rows {
+            Rows::Tasks(rows) => rows.first().map(|it| &it.tenant),
+            Rows::Jobs(rows) => rows.first().map(|it| &it.tenant),
+            Rows::Actors(rows) => rows.first().map(|it| &it.tenant),
+            _ => None,
+        };
+        match tenant {
+            Some(tenant) => self.client(tenant).await,
+            // Asked for it, the node says why it is not there.
+            None => Ok(client),
+        }
     }
 
     /// A page of a list, as the state API has it.
@@ -161,16 +179,16 @@ impl Source {
         })
     }
 
-    /// All about something of a tenant's.
+    /// All that is known of a task, a job or an actor.
     ///
     /// # Errors
     /// When there is no such thing.
-    pub async fn describe(&self, tenant: &TenantName, id: &str) -> Result<Described, AskError> {
-        let client = self.client(tenant).await?;
+    pub async fn describe(&self, what: What, id: &str) -> Result<Described, AskError> {
+        let client = self.client_of(what, id).await?;
         in_time(client.describe(id)).await
     }
 
-    /// Where something of a tenant's stands and why.
+    /// Why a tenant's task stands where it does.
     ///
     /// # Errors
     /// When there is no such thing.
@@ -179,21 +197,27 @@ impl Source {
         in_time(client.explain(id)).await
     }
 
-    /// What is kept of the output of something of a tenant's: the last `most_bytes` of it, as text. `None` if nothing is.
-    pub async fn logs(&self, tenant: &TenantName, id: &str, most_bytes: usize) -> Option<String> {
-        let client = self.client(tenant).await.ok()?;
-        let outputs: Vec<Output> = in_time(client.logs(id)).await.ok()?;
-        let bytes: Vec<u8> = outputs.into_iter().flat_map(|it| it.bytes.0).collect();
-        let from = bytes.len().saturating_sub(most_bytes);
-        Some(String::from_utf8_lossy(&bytes[from..]).into_owned())
+    /// The end of the output that is kept of a tenant's task, job or actor, as text.
+    ///
+    /// # Errors
+    /// When none is kept: [`Error::Refused`].
+    pub async fn logs(&self, tenant: &TenantName, id: &str) -> Result<String, AskError> {
+        let client = self.client(tenant).await?;
+        let mut end = Vec::<u8>::new();
+        let read = client.each_log(id, |output| {
+            end.extend(output.bytes.0);
+            end.drain(..end.len().saturating_sub(MOST_OUTPUT_BYTES));
+        });
+        in_time(read).await?;
+        Ok(String::from_utf8_lossy(&end).into_owned())
     }
 
-    /// Cancels a task or a job of a tenant's, or ends an actor.
+    /// Cancels a task or a job, or kills an actor.
     ///
     /// # Errors
     /// When there is no such thing, or it has ended.
-    pub async fn cancel(&self, tenant: &TenantName, id: &str) -> Result<(), AskError> {
-        let client = self.client(tenant).await?;
+    pub async fn cancel(&self, what: What, id: &str) -> Result<(), AskError> {
+        let client = self.client_of(what, id).await?;
         in_time(client.cancel(id)).await
     }
 }

@@ -1,6 +1,7 @@
 //! A graph of tasks, from left to right, as the papers on Ray draw them.
 
 use maud::{Markup, html};
+use wasmrun_client::graph::EdgeKind;
 
 use super::clipped;
 use super::layout::{Place, layout};
@@ -31,27 +32,6 @@ pub struct Edge {
     pub kind: EdgeKind,
 }
 
-/// Why there is an edge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EdgeKind {
-    /// One reads what the other has made.
-    Data,
-    /// One has started the other.
-    Control,
-    /// Calls of one actor, one after the other.
-    State,
-}
-
-impl EdgeKind {
-    fn class(self) -> &'static str {
-        match self {
-            Self::Data => "edge data",
-            Self::Control => "edge control",
-            Self::State => "edge state",
-        }
-    }
-}
-
 const WIDTH: usize = 150;
 const HEIGHT: usize = 30;
 const ACROSS: usize = 60;
@@ -77,7 +57,7 @@ pub fn graph(title: &str, nodes: &[Node], edges: &[Edge]) -> Markup {
                         (nodes.len()) " boxes and " (edges.len()) " arrows. The table of tasks says the same in words."
                     }
                     @for edge in edges {
-                        path class=(edge.kind.class()) d=(curve(places[edge.from], places[edge.to])) {}
+                        path class={ "edge " (edge.kind.name()) } d=(curve(places[edge.from], places[edge.to])) {}
                     }
                     @for (node, place) in nodes.iter().zip(&places) { (drawn(node, *place)) }
                 }
@@ -96,7 +76,7 @@ pub fn graph(title: &str, nodes: &[Node], edges: &[Edge]) -> Markup {
 fn sample(kind: EdgeKind) -> Markup {
     html! {
         svg.key viewBox="0 0 30 8" width="30" height="8" aria-hidden="true" {
-            path class=(kind.class()) d="M0 4L30 4" {}
+            path class={ "edge " (kind.name()) } d="M0 4L30 4" {}
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Pictures: graphs, timelines, lines and bars, as SVG with the text that says the same.
 //!
-//! Must not: know tasks or nodes, ask anybody, use a style that stands in the markup (the page's own policy forbids it: classes
-//! and attributes of SVG are what there is).
+//! Must not: know tasks or nodes, ask the node, use styles in the markup (the page's policy forbids them: only classes and
+//! attributes of SVG are allowed).
 
 mod bar;
 mod graph;
@@ -10,7 +10,7 @@ mod line;
 mod timeline;
 
 pub use self::bar::{Part, bar};
-pub use self::graph::{Edge, EdgeKind, Node, graph};
+pub use self::graph::{Edge, Node, graph};
 pub use self::line::{Line, lines};
 pub use self::timeline::{Lane, Phase, Span, timeline};
 

@@ -1,77 +1,55 @@
 //! Actors, and one of them.
 
-use maud::html;
+use maud::{Markup, html};
 use wasmrun_client::Described;
 use wasmrun_client::wire::{ActorDetail, ActorRow, List, TaskRow, What};
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::units::bytes;
 
-use super::parts::{self, Row};
+use super::parts::{self, Column};
 use super::{Fragment, job, jobs, units};
 use crate::data::{AskError, Source};
 
 /// How many calls are shown.
 const CALLS: u32 = 50;
-/// How much of the log is shown, in bytes.
-const MOST_OUTPUT: usize = 64 << 10;
 
 pub async fn list(source: &Source) -> Result<Fragment, AskError> {
     let page = source.rows::<ActorRow>(List::of(What::Actors)).await?;
-    let rows = page.rows.iter().map(|actor| {
-        let cells = vec![
-            parts::actor(&actor.id),
-            parts::text(actor.name.as_deref().unwrap_or("-")),
-            parts::text(&actor.class),
-            parts::state(&actor.state),
-            parts::text(&actor.tenant),
-            parts::text(&actor.node),
-            parts::text(actor.generation),
-            parts::text(actor.calls),
-            parts::text(size(actor.state_bytes)),
-            parts::text(actor.failure.as_deref().unwrap_or_default()),
-        ];
-        Row::new(actor.id, cells)
-    });
-    let rows: Vec<Row> = rows.collect();
-    let header = [
-        "actor",
-        "name",
-        "class",
-        "state",
-        "tenant",
-        "node",
-        "generation",
-        "calls",
-        "kept state",
-        "last failure",
-    ];
     let body = html! {
         (parts::silent(&page.silent))
-        @if rows.is_empty() {
+        @if page.rows.is_empty() {
             (parts::empty("There are no actors. This creates one:", "wasmrun actor create module.wasm class --name one"))
         } @else {
-            (parts::table("Actors", &header, &rows))
+            (listed(&page.rows))
         }
     };
     Ok(Fragment::new("Actors", body))
 }
 
+fn listed(actors: &[ActorRow]) -> Markup {
+    let columns: &[Column<ActorRow>] = &[
+        ("actor", |actor| parts::actor(&actor.id)),
+        ("name", |actor| parts::or_dash(actor.name.as_deref())),
+        ("class", |actor| parts::text(&actor.class)),
+        ("state", |actor| parts::state(&actor.state)),
+        ("tenant", |actor| parts::text(&actor.tenant)),
+        ("node", |actor| parts::text(&actor.node)),
+        ("generation", |actor| parts::text(actor.generation)),
+        ("calls", |actor| parts::text(actor.calls)),
+        ("kept state", |actor| {
+            parts::or_dash(actor.state_bytes.map(bytes))
+        }),
+        ("last failure", |actor| {
+            parts::text(actor.failure.as_deref().unwrap_or_default())
+        }),
+    ];
+    parts::table("Actors", actors, |actor| actor.id, columns)
+}
+
 pub async fn one(id: &str, source: &Source) -> Result<Fragment, AskError> {
-    let tenant = tenant(id, source).await?;
-    match source.describe(&tenant, id).await? {
+    match source.describe(What::Actors, id).await? {
         Described::Actor(detail) => shown(&detail, source).await,
         Described::Task(_) | Described::Job(_) => Err(AskError::Missing("actor")),
     }
-}
-
-/// Whose actor it is.
-pub async fn tenant(id: &str, source: &Source) -> Result<TenantName, AskError> {
-    let list = List::of(What::Actors).with("id", id);
-    let found = source.rows::<ActorRow>(list).await?.rows;
-    Ok(found
-        .into_iter()
-        .next()
-        .map(|it| it.tenant)
-        .unwrap_or_default())
 }
 
 /// Everything about an actor.
@@ -81,13 +59,13 @@ pub async fn shown(detail: &ActorDetail, source: &Source) -> Result<Fragment, As
     let mut calls = List::of(What::Tasks).with("actor", &id);
     calls.limit = CALLS;
     let calls = source.rows::<TaskRow>(calls).await?;
-    let output = source.logs(&row.tenant, &id, MOST_OUTPUT).await;
+    let output = source.logs(&row.tenant, &id).await;
     let name = row.name.as_deref().unwrap_or(&row.class);
     let is_over = matches!(&*row.state, "failed" | "ended");
     let facts = vec![
         ("state", parts::state(&row.state)),
         ("id", html! { code { (id) } }),
-        ("name", parts::text(row.name.as_deref().unwrap_or("-"))),
+        ("name", parts::or_dash(row.name.as_deref())),
         ("class", parts::text(&row.class)),
         ("tenant", parts::text(&row.tenant)),
         ("job", parts::job(&row.job)),
@@ -96,11 +74,11 @@ pub async fn shown(detail: &ActorDetail, source: &Source) -> Result<Fragment, As
         ("calls that have not ended", parts::text(row.calls)),
         (
             "state of its last checkpoint",
-            parts::text(size(row.state_bytes)),
+            parts::or_dash(row.state_bytes.map(bytes)),
         ),
         (
             "lives on without its session",
-            parts::text(if detail.is_detached { "yes" } else { "no" }),
+            parts::yes(detail.is_detached),
         ),
         (
             "created",
@@ -127,11 +105,7 @@ pub async fn shown(detail: &ActorDetail, source: &Source) -> Result<Fragment, As
                 (jobs::table("Its creation and calls, the youngest first", &calls.rows))
             }
         }
-        section aria-labelledby="h-output" { h2 #h-output { "Log" } (job::written(output.as_deref())) }
+        section aria-labelledby="h-output" { h2 #h-output { "Log" } (job::written(&output)) }
     };
     Ok(Fragment::new(format!("Actor {name}"), body))
-}
-
-fn size(bytes: Option<u64>) -> String {
-    bytes.map_or("-".to_owned(), wasmrun_model::units::bytes)
 }

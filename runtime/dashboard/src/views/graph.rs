@@ -1,19 +1,20 @@
-//! The graph of a job's tasks: who reads what whom has made, who has started whom, and which calls of one actor follow each
-//! other.
+//! The graph of a job's tasks as boxes and arrows. Must not: find the edges, which `wasmrun_client::graph` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use wasmrun_client::graph::edges;
 use wasmrun_client::wire::TaskRow;
 use wasmrun_model::id::{ActorId, TaskId};
 
 use super::parts;
-use crate::picture::{Edge, EdgeKind, Node};
+use crate::picture::{Edge, Node};
 
 /// Beyond so many boxes, tasks that are alike share one.
 const MOST_NODES: usize = 300;
 
 /// The boxes and arrows of these tasks, and how many tasks there was no room for.
 pub fn of(tasks: &[TaskRow]) -> (Vec<Node>, Vec<Edge>, usize) {
+    let edges = edges(tasks);
     // The oldest first: what comes later is put behind what was there.
     let mut tasks: Vec<&TaskRow> = tasks.iter().collect();
     tasks.sort_by_key(|it| (it.submitted_us, it.id));
@@ -42,29 +43,13 @@ pub fn of(tasks: &[TaskRow]) -> (Vec<Node>, Vec<Edge>, usize) {
         };
         places.insert(task.id, place);
     }
-    let mut edges = BTreeSet::new();
-    let mut add = |from: &TaskId, to: &TaskId, kind| {
-        if let (Some(&from), Some(&to)) = (places.get(from), places.get(to))
-            && from != to
-        {
-            edges.insert(Edge { from, to, kind });
-        }
-    };
-    let mut last_call = BTreeMap::<ActorId, TaskId>::new();
-    for task in &tasks {
-        for input in &task.inputs {
-            add(&input.task(), &task.id, EdgeKind::Data);
-        }
-        if let Some(parent) = &task.parent {
-            add(parent, &task.id, EdgeKind::Control);
-        }
-        if let Some(actor) = task.actor
-            && task.id != actor.task()
-        {
-            let before = last_call.insert(actor, task.id);
-            add(&before.unwrap_or(actor.task()), &task.id, EdgeKind::State);
-        }
-    }
+    // Tasks that share a box may have the same edges, or edges to each other.
+    let edges = edges.into_iter().filter_map(|edge| {
+        let (from, to) = (*places.get(&edge.from)?, *places.get(&edge.to)?);
+        let kind = edge.kind;
+        (from != to).then_some(Edge { from, to, kind })
+    });
+    let edges: BTreeSet<Edge> = edges.collect();
     (nodes, edges.into_iter().collect(), left_out)
 }
 
@@ -91,27 +76,27 @@ fn node(task: &TaskRow) -> Node {
 
 #[cfg(test)]
 mod tests {
+    use wasmrun_client::graph::EdgeKind;
     use wasmrun_model::id::{DriverId, ObjectId};
 
-    use super::super::parts::tests_rows::task;
     use super::*;
 
     #[test]
     fn edges_are_data_control_and_state() {
         let id = |at| DriverId::from_bytes([1; 16]).task(at);
-        let mut made = task(id(0));
+        let mut made = TaskRow::example(id(0));
         made.submitted_us = 1;
-        let mut reads = task(id(1));
+        let mut reads = TaskRow::example(id(1));
         reads.inputs = vec![ObjectId::of(id(0), 0)];
         reads.submitted_us = 2;
-        let mut started = task(id(2));
+        let mut started = TaskRow::example(id(2));
         started.parent = Some(id(1));
         started.submitted_us = 3;
         let actor = id(3).actor();
         let calls = [(3, 4), (4, 5), (5, 6)].map(|(at, submitted_us)| TaskRow {
             actor: Some(actor),
             submitted_us,
-            ..task(id(at))
+            ..TaskRow::example(id(at))
         });
         let all = [&[started, reads, made][..], &calls].concat();
         let (nodes, edges, left_out) = of(&all);
@@ -131,12 +116,12 @@ mod tests {
     #[test]
     fn siblings_that_are_alike_share_a_box_where_there_are_many() {
         let id = |at| DriverId::from_bytes([1; 16]).task(at);
-        let parent = task(id(0));
+        let parent = TaskRow::example(id(0));
         let mut all = vec![parent];
         all.extend((1..=400).map(|at| TaskRow {
             parent: Some(id(0)),
             submitted_us: at,
-            ..task(id(at))
+            ..TaskRow::example(id(at))
         }));
         let (nodes, edges, left_out) = of(&all);
         assert_eq!((nodes.len(), nodes[1].count, left_out), (2, 400, 0));

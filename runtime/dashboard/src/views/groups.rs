@@ -1,9 +1,9 @@
 //! Placement groups, and where their bundles are.
 
 use maud::{Markup, html};
-use wasmrun_client::wire::{GroupRow, List, What};
+use wasmrun_client::wire::{GroupBundle, GroupRow, List, What};
 
-use super::parts::{self, Row};
+use super::parts::{self, Column};
 use super::{Fragment, units};
 use crate::data::{AskError, Source};
 
@@ -29,15 +29,15 @@ fn shown(group: &GroupRow) -> Markup {
         "ready" => "good",
         other => parts::class_of(other),
     };
-    let rows = group.bundles.iter().enumerate().map(|(at, bundle)| {
-        let cells = vec![
-            parts::text(at),
-            parts::text(units::amounts(&bundle.amounts)),
-            parts::text(bundle.node.as_deref().unwrap_or("none yet")),
-        ];
-        Row::new(format!("{id}-{at}"), cells)
-    });
-    let rows: Vec<Row> = rows.collect();
+    let bundles: Vec<(usize, &GroupBundle)> = group.bundles.iter().enumerate().collect();
+    let columns: &[Column<(usize, &GroupBundle)>] = &[
+        ("bundle", |(at, _)| parts::text(at)),
+        ("has", |(_, it)| parts::text(units::amounts(&it.amounts))),
+        ("node", |(_, it)| {
+            parts::text(it.node.as_deref().unwrap_or("none yet"))
+        }),
+    ];
+    let row_id = |(at, _): &(usize, &GroupBundle)| format!("{id}-{at}");
     html! {
         section id={ "group-" (id) } {
             h2 { (group.name.as_deref().unwrap_or("(no name)")) }
@@ -48,10 +48,10 @@ fn shown(group: &GroupRow) -> Markup {
                 ("tenant", parts::text(&group.tenant)),
                 ("node that owns it", parts::text(&group.node)),
                 ("in this state for", parts::text(units::age(group.since_ms))),
-                ("stays without its session", parts::text(if group.is_detached { "yes" } else { "no" })),
+                ("stays without its session", parts::yes(group.is_detached)),
             ]))
             @if let Some(why) = &group.why { p.why { (why) } }
-            (parts::table("Bundles", &["bundle", "has", "node"], &rows))
+            (parts::table("Bundles", &bundles, row_id, columns))
         }
     }
 }

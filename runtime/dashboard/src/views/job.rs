@@ -1,51 +1,46 @@
-//! One job: how far it is, its graph, when its tasks ran where, and what they wrote.
+//! One job: its progress, its graph, its timeline, and its output.
 
 use maud::{Markup, html};
-use wasmrun_client::Described;
-use wasmrun_client::wire::{JobDetail, JobRow, List, TaskRow, What};
-use wasmrun_model::fairness::TenantName;
+use wasmrun_client::timeline::{phases, start_us};
+use wasmrun_client::wire::{JobDetail, JobRow, List, Run, TaskRow, What};
+use wasmrun_client::{Described, Error};
+use wasmrun_model::units::bytes;
 
-use super::parts::{self, Row};
+use super::parts::{self, Column};
 use super::{Fragment, graph, jobs, units};
 use crate::data::{AskError, Source};
 use crate::picture::{self, Lane, Phase, Span};
 
-/// How much of the output is shown, in bytes.
-const MOST_OUTPUT: usize = 64 << 10;
 /// How many bars the timeline has, and rows its table.
 const MOST_SPANS: usize = 1000;
 /// How many tasks the table has.
 const MOST_TASKS: usize = 200;
+/// How each of [`timeline::PHASES`](wasmrun_client::timeline::PHASES) is painted, and what people call it.
+const PHASES: [(&str, &str); 5] = [
+    ("ph-arguments", "arguments"),
+    ("ph-sandbox", "sandbox"),
+    ("ph-running", "ran"),
+    ("ph-blocked", "waited for others, in all"),
+    ("ph-result", "kept its result"),
+];
 
 pub async fn render(id: &str, source: &Source) -> Result<Fragment, AskError> {
-    let tenant = tenant(id, source).await?;
-    let Described::Job(detail) = source.describe(&tenant, id).await? else {
+    let Described::Job(detail) = source.describe(What::Jobs, id).await? else {
         return Err(AskError::Missing("job"));
     };
     let JobDetail { row, tasks, silent } = *detail;
     let attempts = List::of(What::Attempts).with("job", row.id);
     let attempts = source.rows::<TaskRow>(attempts).await?.rows;
-    let output = source.logs(&tenant, &row.id.to_string(), MOST_OUTPUT).await;
+    let output = source.logs(&row.tenant, &row.id.to_string()).await;
     let body = html! {
         (parts::silent(&silent))
         (head(&row))
         section aria-labelledby="h-graph" { h2 #h-graph { "Graph" } (drawn(&tasks)) }
         section aria-labelledby="h-timeline" { h2 #h-timeline { "Timeline" } (ran(&attempts)) }
         section aria-labelledby="h-tasks" { h2 #h-tasks { "Tasks" } (listed(&row, &tasks)) }
-        section aria-labelledby="h-output" { h2 #h-output { "Output" } (written(output.as_deref())) }
+        section aria-labelledby="h-output" { h2 #h-output { "Output" } (written(&output)) }
     };
     Ok(Fragment::new(format!("Job {}", row.name), body))
-}
-
-/// Whose job it is.
-pub async fn tenant(id: &str, source: &Source) -> Result<TenantName, AskError> {
-    let list = List::of(What::Jobs).with("id", id);
-    let found = source.rows::<JobRow>(list).await?.rows;
-    Ok(found
-        .into_iter()
-        .next()
-        .map(|it| it.tenant)
-        .unwrap_or_default())
 }
 
 fn head(row: &JobRow) -> Markup {
@@ -55,9 +50,9 @@ fn head(row: &JobRow) -> Markup {
             ("id", html! { code { (row.id.to_string()) } }),
             ("tenant", parts::text(&row.tenant)),
             ("by", parts::text(&row.by)),
-            ("goes on without its session", parts::text(if row.is_detached { "yes" } else { "no" })),
+            ("goes on without its session", parts::yes(row.is_detached)),
             ("submitted", parts::text(format!("{} ago", units::age(row.age_ms)))),
-            ("took", parts::text(row.took_ms.map_or("-".to_owned(), |ms| units::took(ms.saturating_mul(1000))))),
+            ("took", jobs::took(row)),
             ("node", parts::text(&row.node)),
             ("tasks", jobs::progress(&row.tasks)),
         ]))
@@ -83,7 +78,7 @@ fn ran(attempts: &[TaskRow]) -> Markup {
     let spans: Vec<Span> = spans.collect();
     if spans.is_empty() {
         return parts::empty(
-            "None of its tasks has ended that is remembered: what ran is shown when it has ended.",
+            "No attempt that ended is remembered. An attempt is shown when it has ended.",
             "",
         );
     }
@@ -99,33 +94,23 @@ fn ran(attempts: &[TaskRow]) -> Markup {
 /// A bar of the timeline, of an attempt that ran.
 fn span(attempt: &TaskRow) -> Option<Span> {
     let run = attempt.run.as_ref()?;
-    let phases = run.phases;
-    let [arguments, sandbox, blocked, result] = [
-        phases.arguments_us,
-        phases.sandbox_us,
-        phases.blocked_us,
-        phases.result_us,
-    ]
-    .map(u64::from);
-    // What is said of the parts may be more than the whole, by a little.
-    let others = arguments + sandbox + blocked + result;
-    let phase = |class, label, us| Phase { class, label, us };
+    let at = phases(run);
+    let parts = PHASES.iter().zip(at.windows(2));
+    let parts = parts.map(|(&(class, label), part)| Phase {
+        class,
+        label,
+        us: part[1] - part[0],
+    });
     Some(Span {
         lane: Lane {
             node: attempt.node.clone(),
-            thread: phases.thread,
+            thread: run.phases.thread,
         },
         label: attempt.name.clone(),
         href: format!("/tasks/{}", attempt.id),
         is_failed: matches!(&*attempt.state, "failed" | "retried"),
-        start_us: run.ended_us.saturating_sub(run.ran_us),
-        phases: vec![
-            phase("ph-arguments", "arguments", arguments),
-            phase("ph-sandbox", "sandbox", sandbox),
-            phase("ph-running", "ran", run.ran_us.saturating_sub(others)),
-            phase("ph-blocked", "waited for others, in all", blocked),
-            phase("ph-result", "kept its result", result),
-        ],
+        start_us: start_us(run),
+        phases: parts.collect(),
     })
 }
 
@@ -134,46 +119,33 @@ pub fn attempted(attempts: &[TaskRow]) -> Markup {
     let with_run = attempts
         .iter()
         .filter_map(|it| Some((it, it.run.as_ref()?)));
-    let rows = with_run.take(MOST_SPANS).map(|(attempt, run)| {
-        let cells = vec![
-            parts::task(&attempt.id),
-            jobs::named(attempt),
-            parts::text(attempt.attempt),
-            parts::state(&attempt.state),
-            parts::text(&attempt.node),
-            parts::text(run.phases.thread),
-            parts::text(units::took(run.waited_us)),
-            parts::text(units::took(run.phases.arguments_us.into())),
-            parts::text(units::took(run.phases.sandbox_us.into())),
-            parts::text(units::took(run.ran_us)),
-            parts::text(units::took(run.phases.blocked_us.into())),
-            parts::text(units::took(run.phases.result_us.into())),
-            parts::text(wasmrun_model::units::bytes(run.memory_peak_bytes)),
-            parts::text(attempt.error.as_deref().unwrap_or_default()),
-        ];
-        Row::new(format!("{}-{}", attempt.id, attempt.attempt), cells)
-    });
-    let header = [
-        "task",
-        "name",
-        "attempt",
-        "state",
-        "node",
-        "thread",
-        "waited",
-        "arguments",
-        "sandbox",
-        "ran in all",
-        "blocked",
-        "result",
-        "memory",
-        "error",
+    let rows: Vec<(&TaskRow, &Run)> = with_run.take(MOST_SPANS).collect();
+    let columns: &[Column<(&TaskRow, &Run)>] = &[
+        ("task", |(it, _)| parts::task(&it.id)),
+        ("name", |(it, _)| jobs::named(it)),
+        ("attempt", |(it, _)| parts::text(it.attempt)),
+        ("state", |(it, _)| parts::state(&it.state)),
+        ("node", |(it, _)| parts::text(&it.node)),
+        ("thread", |(_, run)| parts::text(run.phases.thread)),
+        ("waited", |(_, run)| took(run.waited_us)),
+        ("arguments", |(_, run)| took(run.phases.arguments_us.into())),
+        ("sandbox", |(_, run)| took(run.phases.sandbox_us.into())),
+        ("ran in all", |(_, run)| took(run.ran_us)),
+        ("blocked", |(_, run)| took(run.phases.blocked_us.into())),
+        ("result", |(_, run)| took(run.phases.result_us.into())),
+        ("memory", |(_, run)| {
+            parts::text(bytes(run.memory_peak_bytes))
+        }),
+        ("error", |(it, _)| {
+            parts::text(it.error.as_deref().unwrap_or_default())
+        }),
     ];
-    parts::table(
-        "Attempts that have ended",
-        &header,
-        &rows.collect::<Vec<_>>(),
-    )
+    let id = |(it, _): &(&TaskRow, &Run)| format!("{}-{}", it.id, it.attempt);
+    parts::table("Attempts that have ended", &rows, id, columns)
+}
+
+fn took(us: u64) -> Markup {
+    parts::text(units::took(us))
 }
 
 fn listed(row: &JobRow, tasks: &[TaskRow]) -> Markup {
@@ -186,24 +158,24 @@ fn listed(row: &JobRow, tasks: &[TaskRow]) -> Markup {
     }
 }
 
-/// What is kept of the output.
-pub fn written(output: Option<&str>) -> Markup {
+/// The output that is kept.
+pub fn written(output: &Result<String, AskError>) -> Markup {
     match output {
-        Some(text) if !text.is_empty() => parts::output("output", text),
-        _ => parts::empty(
-            "No output is kept. That of detached tasks and of actors is, and of tasks that failed the end of standard error. \
-             Detached is what was submitted with",
+        Ok(text) if !text.is_empty() => parts::output("output", text),
+        Ok(_) | Err(AskError::Request(Error::Refused(_))) => parts::empty(
+            "No output is kept. The output of actors and of detached tasks is kept, and the end of standard error of tasks \
+             that failed. This submits a detached task:",
             "wasmrun submit --detach",
         ),
+        Err(error) => html! { p.notice.bad { (error.to_string()) } },
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use wasmrun_client::wire::{Phases, Run};
+    use wasmrun_client::wire::Phases;
     use wasmrun_model::id::DriverId;
 
-    use super::super::parts::tests_rows::task;
     use super::*;
 
     #[test]
@@ -222,7 +194,7 @@ mod tests {
                 },
                 memory_peak_bytes: 0,
             }),
-            ..task(DriverId::from_bytes([1; 16]).task(0))
+            ..TaskRow::example(DriverId::from_bytes([1; 16]).task(0))
         };
         let span = span(&attempt).expect("it ran");
         assert_eq!(span.start_us, 900);

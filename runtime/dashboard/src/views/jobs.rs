@@ -3,9 +3,8 @@
 use maud::{Markup, html};
 use wasmrun_client::wire::{JobRow, JobTasks, TaskRow, What};
 
-use super::parts::{self, Row};
 use super::view::Filter;
-use super::{Fragment, units};
+use super::{Fragment, parts, units};
 use crate::data::{AskError, Page, Source};
 use crate::picture::{Part, bar};
 
@@ -26,34 +25,23 @@ const OF_TASKS: [&str; 9] = [
 
 pub async fn jobs(filter: &Filter, source: &Source) -> Result<Fragment, AskError> {
     let page = source.rows::<JobRow>(filter.list(What::Jobs)).await?;
-    let rows = page.rows.iter().map(|job| {
-        let cells = vec![
-            parts::job(&job.id),
-            parts::text(&job.name),
-            parts::state(&job.state),
-            parts::text(&job.tenant),
-            parts::text(&job.by),
-            progress(&job.tasks),
-            parts::text(units::age(job.age_ms)),
-            parts::text(
-                job.took_ms
-                    .map_or("-".to_owned(), |ms| units::took(ms.saturating_mul(1000))),
-            ),
-            parts::text(&job.node),
-        ];
-        Row::new(job.id, cells)
-    });
-    let rows: Vec<Row> = rows.collect();
-    let header = [
-        "job", "name", "state", "tenant", "by", "tasks", "age", "took", "node",
-    ];
     let body = html! {
         (form("/jobs", filter, &OF_JOBS))
         (parts::silent(&page.silent))
-        @if rows.is_empty() {
+        @if page.rows.is_empty() {
             (parts::empty("There are no such jobs. This submits one:", "wasmrun submit --detach module.wasm -i 'function()'"))
         } @else {
-            (parts::table("Jobs, the youngest first", &header, &rows))
+            (parts::table("Jobs, the youngest first", &page.rows, |job| job.id, &[
+                ("job", |job| parts::job(&job.id)),
+                ("name", |job| parts::text(&job.name)),
+                ("state", |job| parts::state(&job.state)),
+                ("tenant", |job| parts::text(&job.tenant)),
+                ("by", |job| parts::text(&job.by)),
+                ("tasks", |job| progress(&job.tasks)),
+                ("age", |job| parts::text(units::age(job.age_ms))),
+                ("took", took),
+                ("node", |job| parts::text(&job.node)),
+            ]))
         }
         (pages("/jobs", filter, &page))
     };
@@ -77,28 +65,28 @@ pub async fn tasks(filter: &Filter, source: &Source) -> Result<Fragment, AskErro
 
 /// A table of tasks.
 pub fn table(caption: &str, tasks: &[TaskRow]) -> Markup {
-    let rows = tasks.iter().map(|task| {
-        let cells = vec![
-            parts::task(&task.id),
-            named(task),
-            parts::state(&task.state),
-            parts::text(&task.tenant),
-            parts::job(&task.job),
-            parts::text(&task.node),
-            parts::text(units::age(task.age_ms)),
-            parts::text(
-                task.run
-                    .as_ref()
-                    .map_or("-".to_owned(), |run| units::took(run.ran_us)),
-            ),
-            parts::text(task.error.as_deref().unwrap_or_default()),
-        ];
-        Row::new(task.id, cells)
-    });
-    let header = [
-        "task", "name", "state", "tenant", "job", "node", "age", "ran", "error",
+    let columns: &[parts::Column<TaskRow>] = &[
+        ("task", |task| parts::task(&task.id)),
+        ("name", named),
+        ("state", |task| parts::state(&task.state)),
+        ("tenant", |task| parts::text(&task.tenant)),
+        ("job", |task| parts::job(&task.job)),
+        ("node", |task| parts::text(&task.node)),
+        ("age", |task| parts::text(units::age(task.age_ms))),
+        ("ran", |task| {
+            parts::or_dash(task.run.as_ref().map(|run| units::took(run.ran_us)))
+        }),
+        ("error", |task| {
+            parts::text(task.error.as_deref().unwrap_or_default())
+        }),
     ];
-    parts::table(caption, &header, &rows.collect::<Vec<_>>())
+    parts::table(caption, tasks, |task| task.id, columns)
+}
+
+/// How long a job took.
+pub fn took(job: &JobRow) -> Markup {
+    let took_us = job.took_ms.map(|ms| ms.saturating_mul(1000));
+    parts::or_dash(took_us.map(units::took))
 }
 
 /// A task's name, with its index if it is one of an array.
@@ -133,11 +121,13 @@ pub fn progress(tasks: &JobTasks) -> Markup {
         .filter(|it| it.value > 0)
         .map(|it| it.label.as_str());
     let said = said.collect::<Vec<_>>().join(", ");
+    // Tasks that others start are not among those that are expected.
+    let is_known = expected > 0 && finished + failed + cancelled + running + waiting <= expected;
     html! {
         (bar(&all, expected))
         span.small {
             (if said.is_empty() { "none yet" } else { said.as_str() })
-            @if expected > 0 { ", of " (expected) }
+            @if is_known { ", of " (expected) }
         }
     }
 }
@@ -194,6 +184,13 @@ mod tests {
             html.contains("3 finished, 1 failed, 2 running, of 10"),
             "{html}"
         );
+        // Its tasks have started others.
+        let nested = JobTasks {
+            expected: 1,
+            finished: 5,
+            ..JobTasks::default()
+        };
+        assert!(!progress(&nested).into_string().contains(", of 1"));
         assert!(
             progress(&JobTasks::default())
                 .into_string()

@@ -1,7 +1,6 @@
-//! What there is to look at: each view has a path, and its text is made here from what the node says.
+//! The views of the page: each has a path, and is rendered here from what the node answers.
 //!
-//! Owns all text and markup. Must not: know HTTP, or who looks. Names come from guests: they are text, which the templates
-//! escape.
+//! Owns all text and markup. Must not: know HTTP or sessions. Names come from guests: they are text, which the templates escape.
 
 mod actors;
 mod graph;
@@ -24,10 +23,7 @@ use maud::{Markup, html};
 
 use crate::data::{AskError, Source};
 
-pub use self::actors::tenant as tenant_of_actor;
-pub use self::job::tenant as tenant_of_job;
 pub use self::page::{plain, way_in, whole};
-pub use self::task::tenant as tenant_of_task;
 pub use self::view::View;
 
 /// What a view shows.
@@ -50,10 +46,10 @@ impl Fragment {
     }
 }
 
-/// Makes a view from what the node says now.
+/// Renders a view from what the node answers now.
 ///
 /// # Errors
-/// When the node does not say it, or there is no such thing.
+/// When it does not answer, or there is no such thing.
 pub async fn render(view: &View, source: &Source) -> Result<Fragment, AskError> {
     match view {
         View::Overview => overview::render(source).await,
@@ -71,11 +67,11 @@ pub async fn render(view: &View, source: &Source) -> Result<Fragment, AskError> 
     }
 }
 
-/// What is shown instead, where there is nothing to show.
+/// The view of an error.
 pub fn failed(error: &AskError) -> Fragment {
     let title = match error.is_missing() {
         true => "There is no such thing",
-        false => "The node does not say",
+        false => "The node does not answer",
     };
     let body = html! {
         p.notice.bad { (error.to_string()) }

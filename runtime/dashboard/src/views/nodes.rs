@@ -1,4 +1,4 @@
-//! The nodes: how they are, and who holds which unit of what they have.
+//! The nodes: their state, and which tasks hold which units of their resources.
 
 use std::collections::BTreeMap;
 
@@ -43,10 +43,7 @@ fn node(member: &MemberRow, status: Option<&NodeStatus>, running: &[TaskRow]) ->
             "in this state for",
             parts::text(units::age(member.since_ms)),
         ),
-        (
-            "address",
-            parts::text(member.address.map_or("-".to_owned(), |it| it.to_string())),
-        ),
+        ("address", parts::or_dash(member.address)),
         (
             "role",
             parts::text(if member.is_head { "head" } else { "node" }),
@@ -77,7 +74,7 @@ fn alone(status: &NodeStatus, running: &[TaskRow]) -> Markup {
     }
 }
 
-/// What a node says of itself.
+/// What only the node itself knows.
 fn of_status(status: &NodeStatus) -> Vec<(&'static str, Markup)> {
     let store = &status.store;
     let used = Part {
@@ -112,7 +109,7 @@ fn of_status(status: &NodeStatus) -> Vec<(&'static str, Markup)> {
     ]
 }
 
-/// Who holds what of a node.
+/// Which tasks hold the resources of a node.
 fn held(
     node: &str,
     total: &BTreeMap<ResourceName, Amount>,
@@ -140,7 +137,7 @@ fn holds_units(task: &TaskRow, name: &ResourceName) -> bool {
     of_it.any(|it| !it.units.is_empty())
 }
 
-/// Each unit of a resource, and who holds which part of it.
+/// Each unit of a resource, and which tasks hold which part of it.
 fn grid(name: &ResourceName, units: u32, tasks: &[&TaskRow]) -> Markup {
     let mut holders = BTreeMap::<u32, Vec<(&TaskRow, u64)>>::new();
     for task in tasks {
@@ -224,12 +221,11 @@ fn by_job(name: &ResourceName, total: Amount, tasks: &[&TaskRow]) -> Markup {
 mod tests {
     use wasmrun_client::wire::Held;
 
-    use super::super::parts::tests_rows::task;
     use super::*;
 
     #[test]
     fn each_unit_names_who_holds_which_part_of_it() {
-        let mut one = task(DriverId::from_bytes([1; 16]).task(0));
+        let mut one = TaskRow::example(DriverId::from_bytes([1; 16]).task(0));
         one.name = "<b>".into();
         one.held = vec![Held {
             name: ResourceName::GPU,

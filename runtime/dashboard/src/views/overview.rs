@@ -6,7 +6,8 @@ use maud::{Markup, html};
 use wasmrun_client::wire::{JobRow, List, MemberRow, ShareRow, TaskRow, What};
 use wasmrun_model::resource::{Amount, ResourceName};
 
-use super::parts::{self, Row};
+use super::jobs::progress;
+use super::parts::{self, Column};
 use super::{Fragment, share, units};
 use crate::data::{AskError, Source};
 use crate::picture::{Part, bar};
@@ -104,19 +105,16 @@ fn running(jobs: &[JobRow]) -> Markup {
             "wasmrun submit --detach module.wasm -i 'function()'",
         );
     }
-    let rows = jobs.iter().take(JOBS).map(|job| {
-        let cells = vec![
-            parts::job(&job.id),
-            parts::text(&job.name),
-            parts::text(&job.tenant),
-            super::jobs::progress(&job.tasks),
-            parts::text(units::age(job.age_ms)),
-        ];
-        Row::new(job.id, cells)
-    });
-    let rows: Vec<Row> = rows.collect();
+    let columns: &[Column<JobRow>] = &[
+        ("job", |job| parts::job(&job.id)),
+        ("name", |job| parts::text(&job.name)),
+        ("tenant", |job| parts::text(&job.tenant)),
+        ("tasks", |job| progress(&job.tasks)),
+        ("age", |job| parts::text(units::age(job.age_ms))),
+    ];
+    let shown = &jobs[..jobs.len().min(JOBS)];
     html! {
-        (parts::table("Jobs that run, the youngest first", &["job", "name", "tenant", "tasks", "age"], &rows))
+        (parts::table("Jobs that run, the youngest first", shown, |job| job.id, columns))
         @if jobs.len() > JOBS { p { a href="/jobs?state=running" { "All " (jobs.len()) } } }
     }
 }
@@ -125,23 +123,18 @@ fn failed(failures: &[TaskRow]) -> Markup {
     if failures.is_empty() {
         return parts::empty("Nothing has failed that is remembered.", "");
     }
-    let rows = failures.iter().map(|task| {
-        let cells = vec![
-            parts::task(&task.id),
-            parts::text(&task.name),
-            parts::job(&task.job),
-            parts::text(&task.node),
-            parts::text(units::age(task.age_ms)),
-            parts::text(task.error.as_deref().unwrap_or("it was not said how")),
-        ];
-        Row::new(task.id, cells)
-    });
-    let header = ["task", "name", "job", "node", "age", "error"];
-    parts::table(
-        "Tasks that have failed, the youngest first",
-        &header,
-        &rows.collect::<Vec<_>>(),
-    )
+    let columns: &[Column<TaskRow>] = &[
+        ("task", |task| parts::task(&task.id)),
+        ("name", |task| parts::text(&task.name)),
+        ("job", |task| parts::job(&task.job)),
+        ("node", |task| parts::text(&task.node)),
+        ("age", |task| parts::text(units::age(task.age_ms))),
+        ("error", |task| {
+            parts::text(task.error.as_deref().unwrap_or("its error is not known"))
+        }),
+    ];
+    let caption = "Tasks that have failed, the youngest first";
+    parts::table(caption, failures, |task| task.id, columns)
 }
 
 fn tenants(shares: &[ShareRow]) -> Markup {

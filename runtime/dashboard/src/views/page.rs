@@ -52,8 +52,8 @@ pub fn plain(title: &str, body: Markup) -> Markup {
     )
 }
 
-/// A page that leads on to another one by itself. A browser that has come here by a link on another site sends our cookie
-/// when a page of ours leads it on, and would not if it were redirected.
+/// A page that leads on to another one by itself. After a link on another site a browser sends a `SameSite` cookie when a page of
+/// this site leads it on, and does not if it is redirected.
 pub fn way_in(to: &str) -> Markup {
     html! {
         (DOCTYPE)

@@ -1,10 +1,10 @@
-//! Parts that several views are made of.
+//! Markup that several views share.
 
 use maud::{Markup, html};
 use wasmrun_client::wire::Silent;
 use wasmrun_model::id::{ActorId, DriverId, TaskId};
 
-/// The first characters of an id that are shown; the whole id is beside them, for those who copy it.
+/// How many characters of an id are shown; its title has the whole id.
 const SHOWN: usize = 8;
 
 /// How a state is painted, by what it means.
@@ -63,36 +63,28 @@ pub fn id(id: &str) -> Markup {
     html! { span.id title=(id) { (short) } }
 }
 
-/// A row of a table: what it is the row of, and its cells.
-pub struct Row {
-    /// Unlike those of other rows of all tables of the view.
-    pub id: String,
-    /// One for each column.
-    pub cells: Vec<Markup>,
-}
+/// A column of a table: its name, and its cell for a row.
+pub type Column<T> = (&'static str, fn(&T) -> Markup);
 
-impl Row {
-    /// A row.
-    pub fn new(id: impl ToString, cells: Vec<Markup>) -> Self {
-        let id = id.to_string();
-        Self { id, cells }
-    }
-}
-
-/// A table. On a narrow screen each row is a card.
-pub fn table(caption: &str, header: &[&str], rows: &[Row]) -> Markup {
+/// A table. `id` tells a row from all others of the view. On a narrow screen each row is a card.
+pub fn table<T, I: ToString>(
+    caption: &str,
+    rows: &[T],
+    id: impl Fn(&T) -> I,
+    columns: &[Column<T>],
+) -> Markup {
     html! {
         div.scroll tabindex="0" role="region" aria-label=(caption) {
             table {
                 caption { (caption) }
                 thead {
-                    tr { @for name in header { th scope="col" { (name) } } }
+                    tr { @for (name, _) in columns { th scope="col" { (name) } } }
                 }
                 tbody {
                     @for row in rows {
-                        tr id={ "row-" (row.id) } {
-                            @for (name, cell) in header.iter().zip(&row.cells) {
-                                td data-label=(name) { (cell) }
+                        tr id={ "row-" (id(row).to_string()) } {
+                            @for (name, cell) in columns {
+                                td data-label=(name) { (cell(row)) }
                             }
                         }
                     }
@@ -108,6 +100,16 @@ pub fn text(text: impl ToString) -> Markup {
     html! { (text) }
 }
 
+/// A value in a cell, or a dash.
+pub fn or_dash(value: Option<impl ToString>) -> Markup {
+    value.map_or_else(|| text("-"), text)
+}
+
+/// Yes or no, in a cell.
+pub fn yes(is_so: bool) -> Markup {
+    text(if is_so { "yes" } else { "no" })
+}
+
 /// Facts about one thing, each with its name.
 pub fn facts(facts: Vec<(&str, Markup)>) -> Markup {
     html! {
@@ -119,7 +121,7 @@ pub fn facts(facts: Vec<(&str, Markup)>) -> Markup {
     }
 }
 
-/// Nothing is there: what that means, and the command that would change it.
+/// Says that there is nothing, why, and which command changes that.
 pub fn empty(why: &str, command: &str) -> Markup {
     html! { p.empty { (why) " " @if !command.is_empty() { code { (command) } } } }
 }
@@ -156,7 +158,7 @@ mod tests {
             (state(bad))
             (text(bad))
             (id(bad))
-            (table(bad, &["a"], &[Row::new(bad, vec![text(bad)])]))
+            (table(bad, &[bad], |it| *it, &[("a", |it| text(*it))]))
             (facts(vec![("a", text(bad))]))
             (output("o", bad))
             (silent(&[Silent { node: bad.into(), why: bad.into() }]))
@@ -170,35 +172,5 @@ mod tests {
     fn states_are_words_with_signs() {
         let html = state("failed").into_string();
         assert!(html.contains("✗") && html.contains("failed"), "{html}");
-    }
-}
-
-/// Rows for tests.
-#[cfg(test)]
-pub mod tests_rows {
-    use wasmrun_client::wire::TaskRow;
-    use wasmrun_model::id::{DriverId, TaskId};
-
-    /// A task about which nothing is said.
-    pub fn task(id: TaskId) -> TaskRow {
-        TaskRow {
-            id,
-            name: "name".into(),
-            state: "running".into(),
-            tenant: Default::default(),
-            job: DriverId::from_bytes([1; 16]),
-            parent: None,
-            actor: None,
-            array_index: None,
-            attempt: 1,
-            is_detached: false,
-            submitted_us: 0,
-            age_ms: 0,
-            node: "n1".into(),
-            inputs: Vec::new(),
-            held: Vec::new(),
-            run: None,
-            error: None,
-        }
     }
 }

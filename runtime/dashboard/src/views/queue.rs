@@ -1,4 +1,4 @@
-//! What waits, and why: tasks that wait for the same together.
+//! Tasks that wait, grouped by their reason.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,25 +6,30 @@ use maud::{Markup, html};
 use wasmrun_client::wire::{List, TaskRow, What};
 use wasmrun_model::fairness::TenantName;
 
-use super::parts::{self, Row};
+use super::parts::{self, Column};
 use super::{Fragment, jobs, units};
 use crate::data::{AskError, Source};
 
 /// The states of tasks that wait.
 const STATES: [&str; 4] = ["ready", "waiting", "waiting-for-actor", "infeasible"];
-/// How many tasks are asked for in each state.
+/// How many tasks are listed in each state: the youngest.
 const MOST: u32 = 500;
 /// How many of them are explained: the oldest, of all tenants in turn.
 const EXPLAINED: usize = 40;
 
 pub async fn render(source: &Source) -> Result<Fragment, AskError> {
-    let (mut tasks, mut silent) = (Vec::new(), Vec::new());
+    let (mut tasks, mut silent, mut is_more) = (Vec::new(), Vec::new(), false);
     for state in STATES {
         let mut list = List::of(What::Tasks).with("state", state);
         list.limit = MOST;
         let page = source.rows::<TaskRow>(list).await?;
         tasks.extend(page.rows);
-        silent = page.silent;
+        is_more |= page.next.is_some();
+        for it in page.silent {
+            if !silent.contains(&it) {
+                silent.push(it);
+            }
+        }
     }
     let chosen = in_turn(&tasks);
     let mut reasons = BTreeMap::<String, (String, Vec<&TaskRow>)>::new();
@@ -48,8 +53,8 @@ pub async fn render(source: &Source) -> Result<Fragment, AskError> {
             ))
         } @else {
             p {
-                (tasks.len()) " tasks wait, or more where there are very many. "
-                (chosen.len()) " of them, the oldest of each tenant, are asked why."
+                (tasks.len()) " tasks wait" @if is_more { ", and older ones" } ". "
+                (chosen.len()) " of them, the oldest of each tenant, are explained."
             }
         }
         @for (at, (why, tasks)) in reasons.iter().enumerate() { (reason(at, why, tasks)) }
@@ -81,7 +86,7 @@ fn in_turn(tasks: &[TaskRow]) -> Vec<&TaskRow> {
     chosen
 }
 
-/// What reasons have in common that differ in ids, times and numbers alone.
+/// A reason without its ids, times and numbers: reasons that differ in those alone are one.
 fn gist(why: &str) -> String {
     let words = why.split_whitespace();
     let words = words.map(|word| match word.chars().any(|it| it.is_ascii_digit()) {
@@ -92,50 +97,21 @@ fn gist(why: &str) -> String {
 }
 
 fn reason(at: usize, why: &str, tasks: &[&TaskRow]) -> Markup {
-    let rows = tasks.iter().map(|task| {
-        let cells = vec![
-            parts::task(&task.id),
-            jobs::named(task),
-            parts::state(&task.state),
-            parts::text(&task.tenant),
-            parts::job(&task.job),
-            parts::text(&task.node),
-            parts::text(units::age(task.age_ms)),
-            parts::text(asks(task)),
-        ];
-        Row::new(task.id, cells)
-    });
-    let header = [
-        "task",
-        "name",
-        "state",
-        "tenant",
-        "job",
-        "node",
-        "waits for",
-        "asks for",
+    let columns: &[Column<&TaskRow>] = &[
+        ("task", |task| parts::task(&task.id)),
+        ("name", |task| jobs::named(task)),
+        ("state", |task| parts::state(&task.state)),
+        ("tenant", |task| parts::text(&task.tenant)),
+        ("job", |task| parts::job(&task.job)),
+        ("node", |task| parts::text(&task.node)),
+        ("age", |task| parts::text(units::age(task.age_ms))),
     ];
     html! {
         section {
             h2 id={ "reason-" (at) } { (tasks.len()) @if tasks.len() == 1 { " task" } @else { " tasks" } }
             p.why { (why) }
-            (parts::table(why, &header, &rows.collect::<Vec<_>>()))
+            (parts::table("Tasks that wait for this", tasks, |task| task.id, columns))
         }
-    }
-}
-
-/// What a task asks for, as far as its row says so.
-fn asks(task: &TaskRow) -> String {
-    let held = task.held.iter();
-    let held = held.map(|it| {
-        units::named(
-            &it.name,
-            wasmrun_model::resource::Amount::from_steps(it.steps),
-        )
-    });
-    match held.collect::<Vec<_>>() {
-        none if none.is_empty() => "see the reason".to_owned(),
-        some => some.join(", "),
     }
 }
 
@@ -143,7 +119,6 @@ fn asks(task: &TaskRow) -> String {
 mod tests {
     use wasmrun_model::id::DriverId;
 
-    use super::super::parts::tests_rows::task;
     use super::*;
 
     #[test]
@@ -151,7 +126,7 @@ mod tests {
         let row = |at: u64, tenant: &str| TaskRow {
             tenant: tenant.parse().expect("it is a name"),
             age_ms: at,
-            ..task(DriverId::from_bytes([1; 16]).task(at))
+            ..TaskRow::example(DriverId::from_bytes([1; 16]).task(at))
         };
         let mut tasks: Vec<TaskRow> = (0..100).map(|at| row(at, "many")).collect();
         tasks.push(row(1, "one"));

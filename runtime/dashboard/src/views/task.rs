@@ -1,10 +1,9 @@
-//! One task: everything that is known of it.
+//! One task: all that is known of it.
 
 use maud::{Markup, html};
 use wasmrun_client::Described;
 use wasmrun_client::wire::{List, TaskDetail, TaskRow, What};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
 
 use super::{Fragment, actors, job, jobs, parts, units};
@@ -12,12 +11,9 @@ use crate::data::{AskError, Source};
 
 /// How many ancestors are shown.
 const MOST_PARENTS: usize = 8;
-/// How much of the output is shown, in bytes.
-const MOST_OUTPUT: usize = 64 << 10;
 
 pub async fn render(id: &str, source: &Source) -> Result<Fragment, AskError> {
-    let tenant = tenant(id, source).await?;
-    let detail = match source.describe(&tenant, id).await? {
+    let detail = match source.describe(What::Tasks, id).await? {
         Described::Task(detail) => *detail,
         // Its creation is the same thing.
         Described::Actor(detail) => return actors::shown(&detail, source).await,
@@ -25,8 +21,8 @@ pub async fn render(id: &str, source: &Source) -> Result<Fragment, AskError> {
     };
     let parents = parents(&detail.row, source).await?;
     let output = match detail.row.is_detached {
-        true => source.logs(&tenant, id, MOST_OUTPUT).await,
-        false => None,
+        true => source.logs(&detail.row.tenant, id).await,
+        false => Ok(String::new()),
     };
     let row = &detail.row;
     let is_over = matches!(&*row.state, "finished" | "failed" | "cancelled");
@@ -43,31 +39,19 @@ pub async fn render(id: &str, source: &Source) -> Result<Fragment, AskError> {
             h2 #h-children { "What it started" }
             p { a href={ "/tasks?parent=" (row.id.to_string()) } { "Tasks that it started" } }
         }
-        section aria-labelledby="h-output" { h2 #h-output { "Output" } (job::written(output.as_deref())) }
+        section aria-labelledby="h-output" { h2 #h-output { "Output" } (job::written(&output)) }
     };
     Ok(Fragment::new(format!("Task {}", row.name), body))
 }
 
-/// Whose task it is.
-pub async fn tenant(id: &str, source: &Source) -> Result<TenantName, AskError> {
-    Ok(find(id, source)
-        .await?
-        .map(|it| it.tenant)
-        .unwrap_or_default())
-}
-
-async fn find(id: &str, source: &Source) -> Result<Option<TaskRow>, AskError> {
-    let list = List::of(What::Tasks).with("id", id);
-    Ok(source.rows::<TaskRow>(list).await?.rows.into_iter().next())
-}
-
-/// Who started it, and who that, the nearest first, as far as they are remembered.
+/// The task that started it, the one that started that, and so on, as far as they are remembered.
 async fn parents(row: &TaskRow, source: &Source) -> Result<Vec<TaskRow>, AskError> {
     let (mut parents, mut next) = (Vec::new(), row.parent);
     while let Some(id) = next
         && parents.len() < MOST_PARENTS
     {
-        let Some(parent) = find(&id.to_string(), source).await? else {
+        let parent = List::of(What::Tasks).with("id", id);
+        let Some(parent) = source.rows::<TaskRow>(parent).await?.rows.pop() else {
             break;
         };
         next = parent.parent;
@@ -103,10 +87,7 @@ fn facts(row: &TaskRow, detail: &TaskDetail) -> Markup {
         ("tenant", parts::text(&row.tenant)),
         ("node", parts::text(&row.node)),
         ("attempt", parts::text(row.attempt)),
-        (
-            "detached",
-            parts::text(if row.is_detached { "yes" } else { "no" }),
-        ),
+        ("detached", parts::yes(row.is_detached)),
         (
             "submitted",
             parts::text(format!("{} ago", units::age(row.age_ms))),
@@ -123,7 +104,7 @@ fn facts(row: &TaskRow, detail: &TaskDetail) -> Markup {
                 held.as_str()
             }),
         ),
-        ("reads what these made", inputs),
+        ("reads the results of", inputs),
         (
             "its result",
             match &detail.object {
@@ -167,14 +148,13 @@ fn attempts(detail: &TaskDetail) -> Markup {
 mod tests {
     use wasmrun_model::id::{DriverId, ObjectId};
 
-    use super::super::parts::tests_rows::task;
     use super::*;
 
     #[test]
     fn everything_is_text() {
         let id = DriverId::from_bytes([1; 16]).task(0);
         let bad = "<script>";
-        let mut row = task(id);
+        let mut row = TaskRow::example(id);
         row.name = bad.into();
         row.inputs = vec![ObjectId::of(id, 0)];
         let error = TaskError::Sandbox(bad.into());

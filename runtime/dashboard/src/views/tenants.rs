@@ -1,14 +1,17 @@
-//! Who has which share of the cluster, and what each is due.
+//! The tenants: their shares of the cluster, and what each is due.
 
 use std::collections::BTreeMap;
 
-use maud::html;
+use maud::{Markup, html};
 use wasmrun_client::wire::{ShareRow, TenantRow};
 use wasmrun_model::fairness::TenantName;
 
-use super::parts::{self, Row};
+use super::parts::{self, Column};
 use super::{Fragment, share, units};
 use crate::data::{AskError, Source};
+
+/// What a tenant is due and has, and how many of its tasks were submitted, finished, failed and were cancelled.
+type Tenant<'a> = (&'a ShareRow, [u64; 4]);
 
 pub async fn render(source: &Source) -> Result<Fragment, AskError> {
     let seen = share::see(source).await?;
@@ -19,23 +22,9 @@ pub async fn render(source: &Source) -> Result<Fragment, AskError> {
             *count = count.saturating_add(more);
         }
     }
-    let rows: Vec<Row> = seen
-        .shares
-        .rows
-        .iter()
-        .map(|row| cells(row, done.get(&row.name).copied().unwrap_or_default()))
-        .collect();
-    let header = [
-        "tenant",
-        "weight",
-        "guaranteed",
-        "share",
-        "holds",
-        "submitted",
-        "finished",
-        "failed",
-        "cancelled",
-    ];
+    let shares = seen.shares.rows.iter();
+    let rows = shares.map(|row| (row, done.get(&row.name).copied().unwrap_or_default()));
+    let rows: Vec<Tenant<'_>> = rows.collect();
     let body = html! {
         (parts::silent(&seen.tenants.silent))
         @if rows.is_empty() {
@@ -45,7 +34,7 @@ pub async fn render(source: &Source) -> Result<Fragment, AskError> {
             ))
         } @else {
             (share::shares(source))
-            (parts::table("Tenants", &header, &rows))
+            (listed(&rows))
         }
         p { "Weights and guarantees are set with " code { "wasmrun tenant set NAME --weight 2" } "." }
     };
@@ -56,15 +45,21 @@ fn counts_of(row: &TenantRow) -> [u64; 4] {
     [row.submitted, row.finished, row.failed, row.cancelled]
 }
 
-fn cells(row: &ShareRow, done: [u64; 4]) -> Row {
-    let jobs = format!("/jobs?tenant={}", row.name);
-    let mut cells = vec![
-        html! { a href=(jobs) { (row.name.as_str()) } },
-        parts::text(row.weight),
-        parts::text(units::amounts(&row.min)),
-        parts::text(&row.share),
-        parts::text(units::amounts(&row.used)),
+fn listed(tenants: &[Tenant<'_>]) -> Markup {
+    let columns: &[Column<Tenant<'_>>] = &[
+        ("tenant", |(row, _)| {
+            html! { a href={ "/jobs?tenant=" (row.name.as_str()) } { (row.name.as_str()) } }
+        }),
+        ("weight", |(row, _)| parts::text(row.weight)),
+        ("guaranteed", |(row, _)| {
+            parts::text(units::amounts(&row.min))
+        }),
+        ("share", |(row, _)| parts::text(&row.share)),
+        ("holds", |(row, _)| parts::text(units::amounts(&row.used))),
+        ("submitted", |(_, done)| parts::text(done[0])),
+        ("finished", |(_, done)| parts::text(done[1])),
+        ("failed", |(_, done)| parts::text(done[2])),
+        ("cancelled", |(_, done)| parts::text(done[3])),
     ];
-    cells.extend(done.map(parts::text));
-    Row::new(&row.name, cells)
+    parts::table("Tenants", tenants, |(row, _)| row.name.clone(), columns)
 }

@@ -6,18 +6,14 @@ use wasmrun_client::wire::Amounts;
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::units;
 
-/// How long ago, or for how long, in whole seconds: what changes once a second changes a page once a second.
+/// How long ago, or for how long, in whole seconds: a page that shows it changes once a second at most.
 pub fn age(ms: u64) -> String {
     units::duration(Duration::from_secs(ms / 1000))
 }
 
 /// A time that something took, in microseconds.
 pub fn took(us: u64) -> String {
-    match us {
-        0..1000 => format!("{us} µs"),
-        1000..10_000 => format!("{}.{} ms", us / 1000, us % 1000 / 100),
-        _ => units::milliseconds(us / 1000),
-    }
+    units::duration(Duration::from_micros(us))
 }
 
 /// Amounts with their names.
@@ -55,9 +51,9 @@ mod tests {
     }
 
     #[test]
-    fn times_have_two_digits_or_more() {
-        assert_eq!(took(12), "12 µs");
-        assert_eq!(took(1234), "1.2 ms");
-        assert_eq!(took(12_345), "12ms");
+    fn times_are_written_as_by_the_command_line() {
+        assert_eq!(took(12), "12µs");
+        assert_eq!(took(1230), "1.23ms");
+        assert_eq!(took(12_340), "12.34ms");
     }
 }

@@ -16,11 +16,11 @@ const MOST_DIGITS: usize = 40;
 pub enum View {
     /// The cluster at a glance.
     Overview,
-    /// The nodes, and who holds what of them.
+    /// The nodes, and which tasks hold their resources.
     Nodes,
-    /// What waits, and why.
+    /// The tasks that wait, and why.
     Queue,
-    /// Who has which share.
+    /// The tenants and their shares.
     Tenants,
     /// Jobs.
     Jobs(Filter),
@@ -108,7 +108,7 @@ impl View {
         }
     }
 
-    /// How often it is made anew at most, given how often others are: what asks the node for more is made less often.
+    /// How often it is rendered at most, where others are each `usual`: a view that asks the node for more, less often.
     pub fn period(&self, usual: Duration) -> Duration {
         match self {
             Self::Queue | Self::Objects => usual * 3,

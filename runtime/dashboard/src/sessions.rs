@@ -1,8 +1,8 @@
-//! Who may come in: links of use once, and the sessions of browsers that came with one.
+//! Authentication: one-time links, and the sessions of browsers that opened one.
 //!
-//! Owns the secrets of both, of which only hashes are kept, in memory. Must not: know HTTP, read a clock.
+//! Owns the secrets of both, as hashes in memory. Must not: know HTTP, read a clock.
 //!
-//! Invariants: a link is of use once, and for [`LINK`]; there are at most [`MOST_LINKS`] and [`MOST_SESSIONS`], and the oldest
+//! Invariants: a link works once, and for [`LINK`]; there are at most [`MOST_LINKS`] and [`MOST_SESSIONS`], and the oldest
 //! makes room.
 
 use std::collections::VecDeque;
@@ -11,29 +11,29 @@ use std::time::{Duration, Instant};
 
 use wasmrun_model::id::Digest;
 
-/// How long a link is of use.
+/// How long a link works.
 const LINK: Duration = Duration::from_secs(10 * 60);
-/// How long a browser is let in.
+/// How long a session lasts.
 pub const SESSION: Duration = Duration::from_secs(12 * 3600);
-/// How many links there may be that nobody has used yet.
+/// How many unused links there may be.
 const MOST_LINKS: usize = 16;
-/// How many browsers there may be.
+/// How many sessions there may be.
 const MOST_SESSIONS: usize = 64;
 
-/// Who may come in.
+/// Links that were not opened yet, and sessions.
 #[derive(Debug, Default)]
-pub struct Doors {
+pub struct Sessions {
     links: Keys,
     sessions: Keys,
 }
 
-impl Doors {
+impl Sessions {
     /// The key of a new link.
     pub fn link(&mut self, now: Instant) -> String {
         self.links.make(now, LINK, MOST_LINKS)
     }
 
-    /// The secret of a new session, for the key of a link, which is used up.
+    /// The secret of a new session, for the key of a link, which does not work again.
     pub fn enter(&mut self, key: &str, now: Instant) -> Option<String> {
         let is_known = self.links.take(key, now);
         is_known.then(|| self.sessions.make(now, SESSION, MOST_SESSIONS))
@@ -45,7 +45,7 @@ impl Doors {
     }
 }
 
-/// Secrets and when they end, the oldest first. Hashes are compared: how long that takes tells nothing.
+/// Secrets and when they end, the oldest first. Hashes are compared, so the time that takes tells nothing of a secret.
 #[derive(Debug, Default)]
 struct Keys(VecDeque<(Digest, Instant)>);
 
@@ -97,32 +97,32 @@ mod tests {
 
     #[test]
     fn a_link_lets_one_browser_in_and_only_in_time() {
-        let (mut doors, now) = (Doors::default(), Instant::now());
-        let key = doors.link(now);
+        let (mut sessions, now) = (Sessions::default(), Instant::now());
+        let key = sessions.link(now);
         assert_eq!(key.len(), 32);
-        assert_ne!(key, doors.link(now));
-        let session = doors.enter(&key, now).expect("it is new");
-        assert!(doors.enter(&key, now).is_none());
-        assert!(doors.enter("", now).is_none());
-        assert!(doors.knows(&session, now));
-        assert!(!doors.knows(&key, now) && !doors.knows("", now));
-        assert!(!doors.knows(&session, now + SESSION));
-        let late = doors.link(now);
-        assert!(doors.enter(&late, now + LINK).is_none());
+        assert_ne!(key, sessions.link(now));
+        let session = sessions.enter(&key, now).expect("it is new");
+        assert!(sessions.enter(&key, now).is_none());
+        assert!(sessions.enter("", now).is_none());
+        assert!(sessions.knows(&session, now));
+        assert!(!sessions.knows(&key, now) && !sessions.knows("", now));
+        assert!(!sessions.knows(&session, now + SESSION));
+        let late = sessions.link(now);
+        assert!(sessions.enter(&late, now + LINK).is_none());
     }
 
     #[test]
     fn the_oldest_makes_room() {
-        let (mut doors, now) = (Doors::default(), Instant::now());
-        let enter = |doors: &mut Doors| {
-            let key = doors.link(now);
-            doors.enter(&key, now).expect("it is new")
+        let (mut sessions, now) = (Sessions::default(), Instant::now());
+        let enter = |sessions: &mut Sessions| {
+            let key = sessions.link(now);
+            sessions.enter(&key, now).expect("it is new")
         };
-        let first = enter(&mut doors);
-        let second = enter(&mut doors);
+        let first = enter(&mut sessions);
+        let second = enter(&mut sessions);
         for _ in 1..MOST_SESSIONS {
-            enter(&mut doors);
+            enter(&mut sessions);
         }
-        assert!(!doors.knows(&first, now) && doors.knows(&second, now));
+        assert!(!sessions.knows(&first, now) && sessions.knows(&second, now));
     }
 }
