@@ -1,8 +1,8 @@
 //! The text of the code.
 //!
-//! Owns what the code looks like: as `rustfmt` would have it, with the documentation that the WIT has. What an interface
-//! owns is in a module of its name; functions are methods of the struct that stands for the module. Must not: decide what can
-//! be called.
+//! Owns what the code looks like: as `rustfmt` formats it, with the documentation that the WIT has. The types and classes of an
+//! interface are in a module of its name; functions are methods of the struct that stands for the module. Must not: decide what
+//! can be called.
 
 use wit_parser::{Docs, InterfaceId, Resolve, Type, TypeDefKind, TypeId};
 
@@ -12,7 +12,7 @@ use crate::types::{self, Kind};
 
 /// How long a line may be.
 const WIDTH: usize = 100;
-/// Nobody need use all of it, or have it say more than the WIT does.
+/// Programs need not use all of it, and it has the documentation that the WIT has.
 const ALLOW: &str = "#[allow(dead_code, missing_docs, clippy::all)]";
 const DERIVE: &str = "#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]";
 const DERIVE_COPY: &str =
@@ -20,7 +20,7 @@ const DERIVE_COPY: &str =
 const DERIVE_FLAGS: &str =
     "#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]";
 
-/// The code of what a module exports. `name` is what people call the module, `stem` what it is called in Rust.
+/// The code of a module's exports. `name` is the module's name for people, `stem` its name in Rust.
 pub(crate) fn code(name: &str, stem: &str, resolve: &Resolve, exports: &Exports<'_>) -> String {
     let mut emit = Emit::new(stem, resolve, exports);
     emit.line(&format!(
@@ -65,7 +65,7 @@ struct Emit<'a> {
     own: String,
     /// Types that need definitions, in the order of those.
     types: Vec<TypeId>,
-    /// The interfaces that become modules, and what they are called.
+    /// The interfaces that become modules, and their names.
     modules: Vec<(InterfaceId, String)>,
 }
 
@@ -74,15 +74,9 @@ impl<'a> Emit<'a> {
         let constructors = exports.classes.iter().map(|it| &it.constructor);
         let methods = exports.classes.iter().flat_map(|it| &it.methods);
         let mut types = Vec::new();
-        for it in exports.functions.iter().chain(constructors) {
-            it.params()
-                .for_each(|(_, ty)| types::defined(resolve, ty, &mut types));
-        }
-        for it in exports.functions.iter().chain(methods) {
-            for (_, ty) in it.params() {
-                types::defined(resolve, ty, &mut types);
-            }
-            if let Some(ty) = it.function.result {
+        for it in exports.functions.iter().chain(constructors).chain(methods) {
+            let params = it.params().map(|(_, ty)| ty);
+            for ty in params.chain(it.function.result) {
                 types::defined(resolve, ty, &mut types);
             }
         }
@@ -174,7 +168,7 @@ impl<'a> Emit<'a> {
         self.open(&format!(") -> {result} {{"));
     }
 
-    /// A type as it is called in what an interface owns, or at the top.
+    /// The name of a type in an interface's module, or at the top.
     fn rust(&self, ty: Type, within: Option<InterfaceId>) -> String {
         types::rust(self.resolve, ty, &|id: TypeId| {
             let definition = &self.resolve.types[id];
@@ -265,7 +259,7 @@ impl<'a> Emit<'a> {
         params.collect()
     }
 
-    /// Gathers the arguments: what they are called then.
+    /// Gathers the arguments, and returns their name.
     fn args(&mut self, of: &Exported<'_>) -> &'static str {
         if of.params().next().is_none() {
             return "typed::Args::default()";
@@ -402,13 +396,13 @@ impl<'a> Emit<'a> {
     }
 }
 
-/// A parameter, apart from what the code around it has.
+/// The name of a parameter, unlike those of the code around it.
 fn param(name: &str) -> String {
     let mut taken = ["args", "name", "module"].map(str::to_owned).to_vec();
     unique(snake(name), &mut taken)
 }
 
-/// What an interface is called by itself.
+/// The name of an interface alone.
 fn interface_name<'a>(
     resolve: &'a Resolve,
     exports: &Exports<'a>,

@@ -1,6 +1,6 @@
-//! What of a world a driver can call.
+//! The exports of a world that a driver can call.
 //!
-//! Owns which exports are functions and which classes, and their types as the node says them. Must not: know Rust.
+//! Owns which exports are functions and which classes, and their types as the node writes them. Must not: know Rust.
 
 use wit_parser::{
     Function, FunctionKind, Handle, InterfaceId, Resolve, Type, TypeDefKind, TypeId, WorldId,
@@ -14,26 +14,26 @@ use crate::types;
 pub(crate) struct Exports<'a> {
     pub(crate) functions: Vec<Exported<'a>>,
     pub(crate) classes: Vec<Class<'a>>,
-    /// Interfaces that have no name of their own, as the world calls them.
+    /// The world's names for interfaces that have none.
     pub(crate) named: Vec<(InterfaceId, &'a str)>,
-    /// What cannot be called, and why.
+    /// Exports that cannot be called, and why.
     pub(crate) skipped: Vec<String>,
 }
 
 /// A function that can be called.
 pub(crate) struct Exported<'a> {
-    /// As the node knows it: `interface#name`; of a method its name only.
+    /// The node's name for it: `interface#name`; of a method its name only.
     pub(crate) full: String,
     /// Its name in its interface or class.
     pub(crate) name: &'a str,
     pub(crate) interface: Option<InterfaceId>,
-    /// Its type, as the node says it.
+    /// Its type, as the node writes it.
     pub(crate) ty: String,
     pub(crate) function: &'a Function,
 }
 
 impl Exported<'_> {
-    /// Names and types of what a caller gives.
+    /// The names and types of its parameters, without a method's receiver.
     pub(crate) fn params(&self) -> impl Iterator<Item = (&str, Type)> {
         let is_method = method_of(self.function).is_some();
         let params = self.function.params.iter().skip(usize::from(is_method));

@@ -1,6 +1,6 @@
 //! Rust code of a module's types and functions, for drivers that use `wasmrun-client`.
 //!
-//! Owns how WIT becomes Rust, and where the code is written. Must not: run or check modules, or use other crates of ours: it
+//! Owns how WIT becomes Rust, and where the code is written. Must not: run or check modules, or use other crates of wasmrun: it
 //! is a dependency of build scripts. In one,
 //!
 //! ```no_run
@@ -8,8 +8,7 @@
 //! wasmrun_bindgen::build("orders.wasm").unwrap();
 //! ```
 //!
-//! `wasmrun stubs orders.wasm --lang rust` does the same without a build script. What the code stands on is
-//! `wasmrun_client::typed`.
+//! `wasmrun stubs orders.wasm --lang rust` does the same without a build script. The code uses `wasmrun_client::typed`.
 
 mod emit;
 mod exports;
@@ -35,13 +34,13 @@ pub enum BindgenError {
         /// Why not.
         error: io::Error,
     },
-    /// It does not say what it exports.
+    /// It has no types.
     #[error(
         "{name} has no types to make Rust of: {why}; give a component, a core module with the section `component-type`, \
          or a .wit file"
     )]
     Untyped {
-        /// What people call it.
+        /// Its name.
         name: String,
         /// What is wrong.
         why: String,
@@ -52,11 +51,16 @@ pub enum BindgenError {
         list(skipped)
     )]
     Nothing {
-        /// What people call it.
+        /// Its name.
         name: String,
         /// What it exports, and why that cannot be called.
         skipped: Vec<String>,
     },
+    /// `OUT_DIR` is not set.
+    #[error(
+        "OUT_DIR is not set: call this from a build script, or write the code with Module::write_to"
+    )]
+    NoOutDir,
     /// The code cannot be written.
     #[error("cannot write {}: {error}", path.display())]
     Write {
@@ -76,9 +80,9 @@ fn list(skipped: &[String]) -> String {
 pub struct Module {
     resolve: Resolve,
     world: WorldId,
-    /// What people call it.
+    /// Its name, for people.
     name: String,
-    /// What it is called in Rust.
+    /// Its name in Rust.
     stem: String,
 }
 
@@ -101,7 +105,7 @@ impl Module {
         }
     }
 
-    /// Of a component, or a core module that is to be made one.
+    /// Of a component, or of a core module with a `component-type` section.
     ///
     /// # Errors
     /// When it has no types.
@@ -186,11 +190,12 @@ impl Module {
 /// the file changes.
 ///
 /// # Errors
-/// As of [`Module::from_file`] and [`Module::write_to`].
+/// As of [`Module::from_file`] and [`Module::write_to`], and outside a build script.
 pub fn build(path: impl AsRef<Path>) -> Result<(), BindgenError> {
     let path = path.as_ref();
     println!("cargo::rerun-if-changed={}", path.display());
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
+    let out = std::env::var_os("OUT_DIR").ok_or(BindgenError::NoOutDir)?;
+    let out = PathBuf::from(out);
     let name = Path::new(path.file_name().unwrap_or_default());
     Module::from_file(path)?.write_to(out.join(name.with_extension("rs")))
 }

@@ -1,6 +1,6 @@
 //! Names of WIT in Rust.
 
-/// What Rust has for itself. Those behind the first four may be names with `r#`.
+/// The keywords of Rust. All but the first four can be names with `r#`.
 const KEYWORDS: &[&str] = &[
     "self", "Self", "super", "crate", "abstract", "as", "async", "await", "become", "box", "break",
     "const", "continue", "do", "dyn", "else", "enum", "extern", "false", "final", "fn", "for",
@@ -16,13 +16,13 @@ fn words(name: &str) -> impl Iterator<Item = &str> {
     words.filter(|it| !it.is_empty())
 }
 
-/// What a function, a parameter, a field or a module is called.
+/// The name of a function, a parameter, a field or a module.
 pub(crate) fn snake(name: &str) -> String {
     let words: Vec<_> = words(name).map(str::to_ascii_lowercase).collect();
     usable(words.join("_"))
 }
 
-/// What a type or a case is called.
+/// The name of a type or a case.
 pub(crate) fn camel(name: &str) -> String {
     let capital = |word: &str| {
         let (first, rest) = word.split_at(1);
@@ -45,7 +45,7 @@ fn usable(name: String) -> String {
     }
 }
 
-/// A name that is not among those that are taken, which it is from now on.
+/// A name that is not taken yet, and is from now on.
 pub(crate) fn unique(mut name: String, taken: &mut Vec<String>) -> String {
     while taken.contains(&name) {
         name.push('_');

@@ -1,6 +1,8 @@
-//! Types of WIT: as the node says them, and as Rust has them.
+//! Types of WIT, as the node writes them and in Rust.
 //!
 //! Owns which types values can have, and their names in Rust. Must not: write code.
+//!
+//! Invariant: [`function`] writes a type as `ValueType` of `wasmrun-model` does, which a build script would have to compile.
 
 use wit_parser::{
     Function, Handle, InterfaceId, Param, Resolve, Type, TypeDefKind, TypeId, TypeOwner,
@@ -9,7 +11,7 @@ use wit_parser::{
 /// The most items of a tuple that Rust can compare and show.
 const TUPLE_MAX: usize = 12;
 
-/// A function's type without its first `skip` parameters, as the node says it.
+/// A function's type without its first `skip` parameters, as the node writes it.
 ///
 /// # Errors
 /// Why it cannot be called.
@@ -43,7 +45,7 @@ fn members<'a>(
     Ok(members.collect::<Result<Vec<_>, String>>()?.join(", "))
 }
 
-/// A type as the node says it: WIT, with records and the like spelled out in place.
+/// A type as the node writes it: WIT, with records and the like spelled out in place.
 fn spelled(resolve: &Resolve, ty: &Type) -> Result<String, String> {
     let of = |ty: &Type| spelled(resolve, ty);
     let id = match ty {
@@ -165,7 +167,7 @@ pub(crate) fn behind(resolve: &Resolve, mut id: TypeId) -> TypeId {
     id
 }
 
-/// The types within one, itself among them, that have definitions of their own in Rust.
+/// Adds the types within one, itself among them, that have definitions in Rust.
 pub(crate) fn defined(resolve: &Resolve, ty: Type, found: &mut Vec<TypeId>) {
     let Type::Id(id) = ty else { return };
     let id = behind(resolve, id);
@@ -195,7 +197,7 @@ pub(crate) fn defined(resolve: &Resolve, ty: Type, found: &mut Vec<TypeId>) {
     }
 }
 
-/// The interface that a type is of; none if it is the world's.
+/// The interface that owns a type; none if the world does.
 pub(crate) fn interface_of(resolve: &Resolve, id: TypeId) -> Option<InterfaceId> {
     match resolve.types[id].owner {
         TypeOwner::Interface(id) => Some(id),
@@ -203,7 +205,7 @@ pub(crate) fn interface_of(resolve: &Resolve, id: TypeId) -> Option<InterfaceId>
     }
 }
 
-/// A type in Rust. `path` is how the code at this place names one that has a definition.
+/// A type in Rust. `path` gives the name, at this place of the code, of a type that has a definition.
 pub(crate) fn rust(resolve: &Resolve, ty: Type, path: &dyn Fn(TypeId) -> String) -> String {
     let of = |ty: &Type| rust(resolve, *ty, path);
     let payload = |ty: &Option<Type>| ty.as_ref().map_or("()".into(), of);

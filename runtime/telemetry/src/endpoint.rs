@@ -1,4 +1,4 @@
-//! Where a collector is.
+//! The address of a collector.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,11 +9,11 @@ use wasmrun_model::wire::Address;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint(String);
 
-/// A text that is none.
+/// A text that is no such address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' must be http://HOST:PORT, where a collector takes OTLP over gRPC, such as http://127.0.0.1:4317; what goes \
-     further, or is encrypted, goes by a collector on this machine"
+    "'{0}' must be http://HOST:PORT, where a collector takes OTLP over gRPC, such as http://127.0.0.1:4317; for TLS, or another \
+     protocol, run a collector on this machine that forwards"
 )]
 pub struct ParseEndpointError(String);
 

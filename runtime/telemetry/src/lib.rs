@@ -1,10 +1,10 @@
-//! What a node tells an OpenTelemetry collector: a span for each attempt of a task that has ended, and numbers of them.
+//! Exports to an OpenTelemetry collector: a span for each attempt of a task that has ended, and metrics of the attempts.
 //!
-//! Owns how an attempt becomes a span (`span`), what is counted (`meters`), and the way to the collector (`send`), on threads
-//! of its own. Whoever has a node gives it the attempts ([`Attempts`]). Must not: know how a node works, parse arguments, print.
+//! Owns how an attempt becomes a span (`span`), the metrics (`meters`), and sending them (`send`), on threads of its own. The
+//! program that runs a node passes the attempts ([`Attempts`]). Must not: know how a node works, parse arguments, print.
 //!
-//! Invariants: nothing waits for a collector but, when it ends, this crate for some seconds; what waits to be sent is bounded,
-//! and what is lost is counted and said; numbers also count attempts whose spans are lost on the way.
+//! Invariants: only dropping [`Telemetry`] waits for a collector, for some seconds; the queue of spans is bounded, and lost
+//! spans are counted and logged; metrics also count attempts whose spans are lost.
 
 mod endpoint;
 mod meters;
@@ -30,25 +30,25 @@ pub use self::endpoint::{Endpoint, ParseEndpointError};
 
 use self::meters::Meters;
 
-/// What spans and numbers say that they are from.
+/// The instrumentation scope of spans and metrics.
 const SCOPE: &str = "wasmrun";
 /// How many spans may wait for the collector.
 const MOST_WAITING: usize = 50_000;
-/// How often it gets numbers.
+/// How often it gets metrics.
 const METRICS_EVERY: Duration = Duration::from_secs(10);
-/// How long the spans that are left may take at the end. Numbers take as long once more, by the SDK.
+/// How long the spans that are left may take at the end. Metrics may take as long once more, by the SDK.
 const LAST: Duration = Duration::from_secs(5);
 
-/// Where attempts that have ended come from.
+/// The source of attempts that have ended.
 pub trait Attempts: Send + 'static {
-    /// The next ones, at most so many; none when there will be no more. Nothing is lost if it is dropped before it has ended.
+    /// The next ones, at most so many; none when there will be no more. It loses none if it is dropped before it has ended.
     fn next(&mut self, most: usize) -> impl Future<Output = Vec<TaskRow>> + Send;
 
-    /// How many were left out since this was asked last.
+    /// How many were left out since the last call.
     fn take_missed(&self) -> u64;
 }
 
-/// Who tells whom.
+/// Which collector, and which node.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Where the collector is.
@@ -59,30 +59,30 @@ pub struct Config {
     pub version: &'static str,
 }
 
-/// Why a collector cannot be told anything.
+/// Why nothing can be exported.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The system gives no threads for it.
-    #[error("there can be no threads that talk to the collector")]
+    /// The system has no threads for it.
+    #[error("the threads that send to the OpenTelemetry collector cannot be started")]
     Threads(#[from] io::Error),
-    /// The settings are none, such as those in `OTEL_EXPORTER_OTLP_HEADERS`.
+    /// A setting is wrong, such as `OTEL_EXPORTER_OTLP_HEADERS`.
     #[error(
-        "the settings for the OpenTelemetry collector are not right: see --otlp and OTEL_EXPORTER_OTLP_*"
+        "the settings for the OpenTelemetry collector are wrong: correct --otlp or the variables OTEL_EXPORTER_OTLP_*"
     )]
     Settings(#[from] ExporterBuildError),
 }
 
-/// A collector is told of what ends until this is dropped, which sends what is left, as far as that goes in some seconds.
+/// Exports until it is dropped, which sends what is left for some seconds.
 #[derive(Debug)]
 pub struct Telemetry {
     stop: watch::Sender<bool>,
     provider: SdkMeterProvider,
-    /// Gone when it has ended.
+    /// None once it is dropped.
     running: Option<(Runtime, JoinHandle<()>)>,
 }
 
 impl Telemetry {
-    /// Begins to tell. The collector need not be there.
+    /// Starts to export. The collector may come later.
     ///
     /// # Errors
     /// When the system has no threads, or settings in the environment are wrong.
@@ -94,7 +94,7 @@ impl Telemetry {
             .build()?;
         let resource = resource(config);
         let (exporter, provider) = {
-            // Connections are its own.
+            // Connections belong to this runtime.
             let _context = runtime.enter();
             let exporter = exporter(&config.endpoint, &resource)?;
             (exporter, provider(&config.endpoint, resource)?)
@@ -129,7 +129,7 @@ impl Drop for Telemetry {
         if sent.is_err() {
             tracing::warn!("the collector was too slow at the end: spans are lost");
         }
-        // It says by itself why not, or has nothing to say.
+        // It logs its errors itself.
         let _ = self.provider.shutdown();
         runtime.shutdown_background();
     }
@@ -163,7 +163,7 @@ async fn read(
     }
 }
 
-/// What says who the node is.
+/// The attributes of the node.
 fn resource(config: &Config) -> Resource {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy().into_owned();

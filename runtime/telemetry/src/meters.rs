@@ -1,4 +1,4 @@
-//! Numbers of attempts, and of what of them is lost.
+//! Metrics of attempts, and of lost spans.
 
 use std::fmt::Display;
 use std::sync::{Mutex, PoisonError};
@@ -11,14 +11,14 @@ use wasmrun_model::wire::TaskRow;
 
 use crate::SCOPE;
 
-/// How often the same is said.
+/// How often the same warning is logged.
 const SAID_EVERY: Duration = Duration::from_secs(60);
-/// Up to which times are counted together, in seconds.
+/// The bounds of the histograms' buckets, in seconds.
 const BOUNDS: [f64; 10] = [
     0.0001, 0.0005, 0.001, 0.01, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0,
 ];
 
-/// What is counted.
+/// The instruments.
 #[derive(Debug)]
 pub(crate) struct Meters {
     attempts: Counter<u64>,
@@ -70,7 +70,7 @@ impl Meters {
         }
     }
 
-    /// Counts spans that are lost, and says so now and then.
+    /// Counts spans that are lost, and logs that now and then.
     pub(crate) fn lose(&self, spans: u64, why: &dyn Display) {
         self.lost.add(spans, &[]);
         if self.said.is_due() {
@@ -88,12 +88,12 @@ fn seconds(meter: &Meter, name: &'static str, what: &'static str) -> Histogram<f
         .build()
 }
 
-/// When something was said last.
+/// When a warning was logged last.
 #[derive(Debug, Default)]
 pub(crate) struct Said(Mutex<Option<Instant>>);
 
 impl Said {
-    /// Whether it may be said again, which it is then.
+    /// Whether it may be logged again. The caller then does.
     pub(crate) fn is_due(&self) -> bool {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = said.is_none_or(|said| said.elapsed() >= SAID_EVERY);

@@ -1,4 +1,4 @@
-//! The way of spans to the collector: many at once, and again if it does not take them.
+//! Sends spans to the collector, in batches, and again if it does not take them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,14 +19,14 @@ pub(crate) const MOST_SPANS: usize = 512;
 const EVERY: Duration = Duration::from_secs(1);
 /// How long the collector may take for them.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long it is left alone when it did not take them, at first; twice as long each time,
+/// The first pause after it did not take them. Each is twice as long as the one before,
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// up to this.
 const MOST_PAUSE: Duration = Duration::from_secs(30);
-/// How often it is given the same: for some seven minutes. It may be that it takes others, and never these.
+/// How often it is sent the same, for some seven minutes. A collector may take other spans, and never these.
 const MOST_TRIES: usize = 20;
 
-/// What sends spans.
+/// The task that sends spans.
 pub(crate) struct Sending {
     pub(crate) exporter: SpanExporter,
     pub(crate) scope: InstrumentationScope,
@@ -35,7 +35,7 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// Sends until no more come. Once it is stopped, nothing is tried again.
+    /// Sends until no more come. Once it is stopped, each batch is tried once more.
     pub(crate) async fn run(mut self, mut rows: mpsc::Receiver<TaskRow>) {
         let said = Said::default();
         loop {
@@ -88,7 +88,7 @@ async fn batch(rows: &mut mpsc::Receiver<TaskRow>) -> Vec<TaskRow> {
             }
         }
     };
-    // What there is by then goes.
+    // After that time the batch goes as it is.
     let _ = timeout(EVERY, filled).await;
     batch
 }

@@ -116,7 +116,6 @@ fn time(us: u64) -> SystemTime {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use wasmrun_model::fairness::TenantName;
     use wasmrun_model::id::DriverId;
     use wasmrun_model::wire::Phases;
 
@@ -126,21 +125,8 @@ pub(crate) mod tests {
 
     pub(crate) fn row(number: u64) -> TaskRow {
         TaskRow {
-            id: JOB.task(number),
-            name: "add".to_owned(),
-            state: "finished".to_owned(),
-            tenant: TenantName::default(),
             job: JOB,
-            parent: None,
-            actor: None,
-            array_index: None,
-            attempt: 1,
-            is_detached: false,
             submitted_us: 1000,
-            age_ms: 2,
-            node: "n1".to_owned(),
-            inputs: Vec::new(),
-            held: Vec::new(),
             run: Some(Run {
                 waited_us: 500,
                 ran_us: 100,
@@ -154,7 +140,7 @@ pub(crate) mod tests {
                 },
                 memory_peak_bytes: 64,
             }),
-            error: None,
+            ..TaskRow::example(JOB.task(number))
         }
     }
 
