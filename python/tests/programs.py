@@ -77,3 +77,28 @@ class Keeper:
 
     def fail(self):
         raise Wrong(1, self.value)
+
+
+@wasmrun.remote(cpus=0.5)
+def fib(n):
+    if n < 2:
+        return n
+    return sum(wasmrun.get([fib.remote(n - 1), fib.remote(n - 2)]))
+
+
+@wasmrun.remote
+class Counter:
+    def __init__(self, start=0):
+        if start < 0:
+            raise ValueError("it counts from 0")
+        self.total = start
+
+    def add(self, n):
+        self.total += n
+        return self.total
+
+    async def later(self, n):
+        return await add.remote(self.total, n)
+
+    def fail(self):
+        raise Wrong(self.total, "asked for")

@@ -15,7 +15,7 @@ import numpy
 import pytest
 
 import wasmrun
-from programs import LOCK, Point, Wrong, add, echo, fail, kind
+from programs import LOCK, Counter, Point, add, echo, fib, kind
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -28,31 +28,6 @@ LOG = logging.getLogger(__name__)
 
 def scaled(point: "typing.Optional[Point]") -> Point:
     return Point(point.x * SCALE, math.floor(point.y))
-
-
-@wasmrun.remote(cpus=0.5)
-def fib(n):
-    if n < 2:
-        return n
-    return sum(wasmrun.get([fib.remote(n - 1), fib.remote(n - 2)]))
-
-
-@wasmrun.remote
-class Counter:
-    def __init__(self, start=0):
-        if start < 0:
-            raise ValueError("it counts from 0")
-        self.total = start
-
-    def add(self, n):
-        self.total += n
-        return self.total
-
-    async def later(self, n):
-        return await add.remote(self.total, n)
-
-    def fail(self):
-        raise Wrong(self.total, "asked for")
 
 
 def test_what_a_function_uses_goes_with_it():

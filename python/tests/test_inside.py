@@ -11,7 +11,7 @@ import threading
 import pytest
 
 import wasmrun
-from programs import Point, Wrong, add, echo, fail, kind
+from programs import Counter, Point, Wrong, add, echo, fail
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -22,31 +22,6 @@ SCALE = 3
 def says_e():
     print("\u00e9")
     return 1
-
-
-@wasmrun.remote(cpus=0.5)
-def fib(n):
-    if n < 2:
-        return n
-    return sum(wasmrun.get([fib.remote(n - 1), fib.remote(n - 2)]))
-
-
-@wasmrun.remote
-class Counter:
-    def __init__(self, start=0):
-        if start < 0:
-            raise ValueError("it counts from 0")
-        self.total = start
-
-    def add(self, n):
-        self.total += n
-        return self.total
-
-    async def later(self, n):
-        return await add.remote(self.total, n)
-
-    def fail(self):
-        raise Wrong(self.total, "asked for")
 
 
 def test_stored_bytes_inside_of_a_list_are_bytes():

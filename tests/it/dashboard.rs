@@ -34,7 +34,7 @@ fn with_page() -> (Node, SocketAddr) {
     let said = running.written(Stream::Out);
     let address = said.split("the page is at http://").nth(1);
     let address = address.and_then(|it| it.split(": ").next());
-    let address = address.expect("it is said").parse();
+    let address = address.expect("an address").parse();
     (node, address.expect("it is one"))
 }
 
@@ -164,7 +164,7 @@ fn a_link_lets_one_browser_in() {
     assert_eq!(again.status, 403, "{again:?}");
     assert_says(&again.body, &["wasmrun dashboard"]);
     assert!(again.header("set-cookie").is_none(), "{again:?}");
-    // Where a link leads to is a view of ours.
+    // A link leads to a view of this page only.
     for (to, url) in [("/jobs", "url=/jobs"), ("//evil.example", "url=/\"")] {
         let link = node.wasmrun(["dashboard", "--no-open"]).ok();
         let entered = follow(address, &format!("{}&to={to}", link.trim()));
@@ -272,6 +272,9 @@ fn lists_are_there_for_scripts() {
     assert_eq!(wrong.status, 400, "{wrong:?}");
     assert_says(&wrong.body, &["nonsense", "state"]);
     assert_eq!(browser.get("/api/v1/nothing").status, 404);
+    let elsewhere = browser.get("/api/tasks");
+    assert_eq!(elsewhere.status, 404, "{elsewhere:?}");
+    assert_says(&elsewhere.body, &["\"error\"", "/api/v1/LIST"]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a node writes down of the tasks that have ended: `node start --history-dir`.
+//! Attempts that a node writes to files: `node start --history-dir`.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Arrays of what is in files: one task per line, JSON value or file; and arguments as JSON.
+//! Arrays of inputs: one task per line, JSON value or file; and arguments as JSON.
 
 use std::fs;
 
@@ -23,16 +23,22 @@ fn path(dir: &TempDir, name: &str) -> String {
 
 /// A call of the fixture's for each line of a text.
 fn lines(call: &str, text: &str) -> Wasmrun {
-    Wasmrun::call(call)
-        .args(["--from-lines", "-"])
-        .stdin(text.as_bytes())
+    each_of("--from-lines", call, text)
 }
 
 /// A call of the fixture's for each value of a text.
 fn values(call: &str, text: &str) -> Wasmrun {
-    Wasmrun::call(call)
-        .args(["--from-json", "-"])
-        .stdin(text.as_bytes())
+    each_of("--from-json", call, text)
+}
+
+fn each_of(option: &str, call: &str, text: &str) -> Wasmrun {
+    Wasmrun::call(call).args([option, "-"]).stdin(text)
+}
+
+/// A program for each line or value of a text, one at a time.
+fn program(option: &str, text: &str) -> Wasmrun {
+    let run = Wasmrun::submit("prog").args(["--node-cpus", "1", option, "-"]);
+    run.stdin(text)
 }
 
 #[test]
@@ -83,28 +89,27 @@ fn a_bad_line_is_found_before_anything_runs() {
     // No line adds arguments.
     let stderr = lines("join(\"a\", $line)", "1, some(\"b\")").fails(2);
     assert_says(&stderr, &["with line 1 of <stdin>", "because: "]);
-    for (call, name, says) in [
-        ("echo-string($line)", "bytes", "bytes is not UTF-8"),
-        ("echo-string($line)", "empty", "there is no line in "),
-        ("echo-string($line)", "none", "cannot read "),
-        ("echo-string()", "numbers", "has no $line in it"),
-        (
-            "echo-list-string([$line])",
-            "numbers",
-            "must be a whole one",
-        ),
+    for (name, says) in [
+        ("bytes", "bytes is not UTF-8"),
+        ("empty", "there is no line in "),
+        ("none", "cannot read "),
     ] {
-        assert_says(&run(call, name).fails(2), &["error: ", says]);
+        let stderr = run("echo-string($line)", name).fails(2);
+        assert_says(&stderr, &["error: ", says]);
+    }
+    for (call, says) in [
+        ("echo-string()", "has no $line in it"),
+        ("echo-list-string([$line])", "must be a whole one"),
+    ] {
+        let stderr = run(call, "numbers").fails(2);
+        assert_says(&stderr, &["error: ", says]);
     }
     assert_says(&run("echo-string($line)", "bytes").fails(2), &["line 2 of"]);
 }
 
 #[test]
 fn a_line_is_an_argument_of_a_program() {
-    let run = |args: &[&str], text: &str| {
-        let run = Wasmrun::submit("prog").args(["--node-cpus", "1", "--from-lines", "-"]);
-        run.stdin(text.as_bytes()).program(args).ok()
-    };
+    let run = |args: &[&str], text: &str| program("--from-lines", text).program(args).ok();
     // The last one, unless it is named.
     assert_eq!(
         run(&["args", "a"], "x y\nz"),
@@ -132,8 +137,7 @@ fn values_are_arguments() {
     // All arguments, in their order or by their names.
     let all = "[\"a\", 2]\n{\"times\": 1, \"first\": \"b\", \"last\": \"c\"}\n";
     assert_eq!(values("join", all).ok(), "[0] \"aa\"\n[1] \"bc\"\n");
-    let run = Wasmrun::submit("prog").args(["--node-cpus", "1", "--from-json", "-"]);
-    let run = run.stdin("{\"b\": 1.0, \"a\": [ ]}\n");
+    let run = program("--from-json", "{\"b\": 1.0, \"a\": [ ]}\n");
     assert_eq!(run.program(["args"]).ok(), "[0] {\"b\":1.0,\"a\":[]}\n");
 }
 

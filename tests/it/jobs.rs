@@ -1,4 +1,4 @@
-//! What has happened, from jobs down to attempts: `job`, `timeline`, `logs -f`, and lists of what has ended.
+//! Jobs, tasks and attempts that have ended: `job`, `timeline`, `logs -f`, and lists.
 
 use std::collections::BTreeSet;
 
@@ -254,4 +254,27 @@ fn what_needs_a_terminal_says_what_does_not() {
     assert_says(&said, &["`wasmrun status`", "`wasmrun list"]);
     let said = node.wasmrun(["status", "--watch"]).fails(2);
     assert_says(&said, &["--watch is for a terminal"]);
+}
+
+#[test]
+fn a_wrong_job_or_file_is_named() {
+    let node = Node::start();
+    let spin = || node.submit("spin()").args(["--detach", "--name", "twice"]);
+    let jobs = [job_of(&spin().json(0)), job_of(&spin().json(0))];
+    let said = node.wasmrun(["job", "wait", "twice"]).fails(2);
+    assert_says(
+        &said,
+        &["'twice' is the name of more than one: ", "give an id"],
+    );
+    for job in &jobs {
+        assert_says(&said, &[job.as_str()]);
+    }
+    let live = node.wasmrun(["job", "results", &jobs[0]]).run();
+    assert_eq!(live.stdout_text(), "", "{live}");
+    assert_says(&live.stderr, &["have not ended", "`wasmrun job wait "]);
+    let missing = node.dir.path().join("none/trace.json");
+    let said = node.wasmrun(["timeline", "--out"]).arg(missing).fails(2);
+    assert_says(&said, &["error: cannot write to ", "there is no folder "]);
+    let said = node.wasmrun(["logs", "-f", "nobody"]).fails(2);
+    assert_says(&said, &["there is no task, actor or job 'nobody'"]);
 }

@@ -1,5 +1,5 @@
-//! What an OpenTelemetry collector is told of the tasks that end: `node start --otlp`. The collector is a real one, as far as
-//! the protocol goes: it takes spans and metrics over gRPC.
+//! Attempts that a node sends to an OpenTelemetry collector: `node start --otlp`. The collector is this test: it takes spans and
+//! metrics over gRPC.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, Sender};

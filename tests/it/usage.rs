@@ -1,4 +1,4 @@
-//! How commands are used, as they say it: help, completions, and what is wrong with what was typed.
+//! Help, completions, and errors of wrong usage.
 
 use wasmrun_tests::{Wasmrun, assert_says};
 
