@@ -202,8 +202,8 @@ fn many_readers_are_served_by_each_other() {
         let received = moved.received_bytes - before.received_bytes;
         assert_eq!(received, if n == 0 { 0 } else { BYTES as u64 }, "n{n}");
         let sent = moved.sent_bytes - before.sent_bytes;
-        // It has two readers at a time; one more comes where another is slow to pass on what it has.
-        assert!(sent <= 4 * BYTES as u64, "n{n} has sent {sent} bytes");
+        // How many of them come from one node depends on how fast the others are: the tests of `spread` count that.
+        assert!(sent < 7 * BYTES as u64, "n{n} has sent all {sent} bytes");
     }
 }
 
