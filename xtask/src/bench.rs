@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{demo, guests, idle, python, shell};
+use crate::{demo, guests, idle, page, python, shell};
 
 const GUEST: &str = "target/guests/bench.wasm";
 const FLOW_GUEST: &str = "target/guests/flow.wasm";
@@ -33,6 +33,9 @@ pub fn run(args: &[String]) -> Result<()> {
         && flag == "--idle-nodes"
     {
         return idle::run(&wasmrun, nodes);
+    }
+    if args == ["--page"] {
+        return page::run(&wasmrun);
     }
     let mut bench = shell::command(wasmrun);
     bench.args(["bench", "--module", GUEST, "--flow-module", FLOW_GUEST]);

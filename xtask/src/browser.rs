@@ -55,7 +55,7 @@ fn program() -> Option<String> {
 
 /// Looks at every view.
 pub fn check() -> Result<()> {
-    with_page(|shown| {
+    with_page(&debug_build()?, Node::work, |shown| {
         for (path, heading, _) in VIEWS {
             shown.look(path, heading)?;
         }
@@ -69,7 +69,7 @@ pub fn check() -> Result<()> {
 pub fn screenshots() -> Result<()> {
     let folder = root().join(PICTURES);
     fs::create_dir_all(&folder)?;
-    with_page(|shown| {
+    with_page(&debug_build()?, Node::work, |shown| {
         let job = format!("/jobs/{}", shown.job);
         let views = VIEWS
             .iter()
@@ -85,29 +85,37 @@ pub fn screenshots() -> Result<()> {
 }
 
 /// A page with some work behind it, in a browser.
-struct Shown {
-    browser: Browser,
-    node: Node,
+pub struct Shown {
+    pub browser: Browser,
+    pub node: Node,
     url: String,
-    job: String,
-    task: String,
+    pub job: String,
+    pub task: String,
 }
 
-/// Starts a node, gives it work, opens its page and does something with it.
-fn with_page(act: impl FnOnce(&mut Shown) -> Result<()>) -> Result<()> {
-    let program =
-        program().context("there is no chromium: install it, or name it in WASMRUN_CHROMIUM")?;
+fn debug_build() -> Result<PathBuf> {
     let wasmrun = target_dir().join(format!("debug/wasmrun{}", env::consts::EXE_SUFFIX));
     ensure!(
         wasmrun.is_file(),
         "there is no {}; run `cargo xtask test guests build browser`",
         wasmrun.display()
     );
+    Ok(wasmrun)
+}
+
+/// Starts a node, gives it work, which returns a job and a task, opens its page and does something with it.
+pub fn with_page(
+    wasmrun: &Path,
+    work: impl FnOnce(&Node) -> Result<(String, String)>,
+    act: impl FnOnce(&mut Shown) -> Result<()>,
+) -> Result<()> {
+    let program =
+        program().context("there is no chromium: install it, or name it in WASMRUN_CHROMIUM")?;
     // Paths of sockets must be short.
     let dir = env::temp_dir().join(format!("wasmrun-page-{}", std::process::id()));
     shell::private_dir(&dir)?;
-    let acted = Node::start(&wasmrun, &dir).and_then(|(node, url)| {
-        let (job, task) = node.work()?;
+    let acted = Node::start(wasmrun, &dir).and_then(|(node, url)| {
+        let (job, task) = work(&node)?;
         let browser = Browser::start(&program, &dir.join("profile"))?;
         let mut shown = Shown {
             browser,
@@ -127,7 +135,7 @@ fn with_page(act: impl FnOnce(&mut Shown) -> Result<()>) -> Result<()> {
 
 impl Shown {
     /// Opens a view, and waits until it is kept up to date.
-    fn open(&mut self, path: &str) -> Result<()> {
+    pub fn open(&mut self, path: &str) -> Result<()> {
         let url = format!("{}{path}", self.url);
         self.browser.navigate(&url)?;
         self.browser.wait_for("location.pathname", path)?;
@@ -176,7 +184,7 @@ impl Shown {
 }
 
 /// A node that runs until this is dropped.
-struct Node {
+pub struct Node {
     process: Child,
     wasmrun: PathBuf,
     address: String,
@@ -221,18 +229,23 @@ impl Node {
         bail!("the node ended before it had a page")
     }
 
+    /// The id of its process.
+    pub fn process(&self) -> u32 {
+        self.process.id()
+    }
+
     fn command(&self, args: &[&str]) -> Command {
         let mut command = shell::command(&self.wasmrun);
         command.env("WASMRUN_ADDRESS", &self.address).args(args);
         command
     }
 
-    fn says(&self, args: &[&str]) -> Result<String> {
+    pub fn says(&self, args: &[&str]) -> Result<String> {
         shell::read(&mut self.command(args))
     }
 
     /// Submits a call of a guest, and returns what `submit` prints as JSON.
-    fn submit(&self, call: &str, args: &[&str]) -> Result<String> {
+    pub fn submit(&self, call: &str, args: &[&str]) -> Result<String> {
         let submit = [
             "submit",
             "target/guests/graph.wasm",
@@ -292,13 +305,13 @@ impl Drop for Node {
 }
 
 /// The text that follows a key in JSON, if it has nothing that is escaped.
-fn quoted<'a>(json: &'a str, key: &str) -> Option<&'a str> {
+pub fn quoted<'a>(json: &'a str, key: &str) -> Option<&'a str> {
     let rest = json.split_once(&format!("\"{key}\":"))?.1;
     rest.trim_start().strip_prefix('"')?.split('"').next()
 }
 
 /// A browser that runs until this is dropped.
-struct Browser {
+pub struct Browser {
     process: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
@@ -381,7 +394,7 @@ impl Browser {
         }
     }
 
-    fn navigate(&mut self, url: &str) -> Result<()> {
+    pub fn navigate(&mut self, url: &str) -> Result<()> {
         let answer = self.call("Page.navigate", &format!(r#"{{"url":"{url}"}}"#))?;
         ensure!(!answer.contains("errorText"), "{url}: {answer}");
         Ok(())
@@ -397,17 +410,24 @@ impl Browser {
 
     /// Waits until an expression, which has no double quotes, has this text as its value.
     fn wait_for(&mut self, expression: &str, value: &str) -> Result<()> {
+        self.wait_until(expression, |said| said == value)
+            .with_context(|| format!("'{value}' was expected"))?;
+        Ok(())
+    }
+
+    /// Waits until the text that an expression has as its value is as it should be, and returns it.
+    pub fn wait_until(&mut self, expression: &str, is: impl Fn(&str) -> bool) -> Result<String> {
         let params = format!(r#"{{"expression":"{expression}","returnByValue":true}}"#);
         let start = Instant::now();
         loop {
             // Between two pages there is nothing to ask.
             let answer = self.call("Runtime.evaluate", &params);
             let said = answer.as_deref().ok().and_then(|it| quoted(it, "value"));
-            if said == Some(value) {
-                return Ok(());
+            if let Some(said) = said.filter(|said| is(said)) {
+                return Ok(said.to_owned());
             }
             if start.elapsed() > PATIENCE {
-                bail!("{expression} is not '{value}' but {said:?}: {answer:?}");
+                bail!("{expression} is {said:?}: {answer:?}");
             }
             thread::sleep(LOOK);
         }

@@ -15,6 +15,7 @@ mod idle;
 mod imports;
 mod layers;
 mod outside;
+mod page;
 mod python;
 mod shell;
 mod tutorial;
@@ -38,7 +39,8 @@ Commands:
   guests            build the guests of examples/ and tests/guests/ to target/guests/*.wasm
   bench [ARGS…]     build everything, then `wasmrun bench` with ARGS; with `--against ray`, the
                     same cases on Ray beside ours; with `--idle-nodes N`, what an idle cluster of N
-                    nodes on this machine costs
+                    nodes on this machine costs; with `--page`, what a long history and an open
+                    page cost, with a Chromium
   help              this text";
 
 fn main() -> ExitCode {

@@ -5,7 +5,7 @@ mod common;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{self, List, RefusalKind, Request, Rows, What};
@@ -54,15 +54,20 @@ fn failure(client: &Client, future: &Future) -> TaskError {
     }
 }
 
-/// Waits until the tasks in this state are so many.
+/// Waits until the tasks in this state are so many, and says after a minute which there are instead.
 fn wait_for_tasks(client: &Client, state: &str, count: usize) {
+    let begun = Instant::now();
     loop {
         let list = List::of(What::Tasks).with("state", state);
-        match client.wait(client.list(list)).unwrap().rows {
-            Rows::Tasks(rows) if rows.len() == count => return,
-            Rows::Tasks(_) => std::thread::yield_now(),
-            other => panic!("{other:?}"),
+        let Rows::Tasks(rows) = client.wait(client.list(list)).unwrap().rows else {
+            panic!("no list of tasks");
+        };
+        if rows.len() == count {
+            return;
         }
+        let is_late = begun.elapsed() > Duration::from_secs(60);
+        assert!(!is_late, "{} {state} and not {count}: {rows:#?}", rows.len());
+        thread::yield_now();
     }
 }
 
