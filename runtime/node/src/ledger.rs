@@ -27,6 +27,7 @@ use self::groups::Groups;
 use crate::ledger::deadlock::{Blocked, BlockedTasks};
 use crate::ledger::entry::{Entry, Resuming};
 use crate::ledger::jobs::Jobs;
+use crate::ledger::unreported::Loss;
 use crate::records::actor::ActorCell;
 use crate::records::dead::DeadActors;
 use crate::records::lineage::Lineage;
@@ -63,7 +64,7 @@ pub(crate) struct Ledger {
     /// Actors that live: their creations count as running, and wait for nobody.
     living: usize,
     /// The node whose loss is being dealt with.
-    losing: Option<NodeId>,
+    losing: Option<Loss>,
     /// Actors of ours that have failed.
     pub(crate) dead: DeadActors,
     /// Moves with every start, end and wait.
@@ -445,3 +446,4 @@ mod submit;
 #[cfg(test)]
 mod tests;
 mod todo;
+mod unreported;

@@ -73,23 +73,17 @@ impl Ledger {
                     {
                         self.note_recipe(&task, attempt, report, todo);
                     }
-                    self.end(now, &task, phase, why.map(|why| *why), of_task, todo);
+                    let why = why.map(|why| *why);
+                    self.end(now, (&task, attempt), phase, why, of_task, todo);
                 }
                 // It waits for a node that can.
                 Effect::Infeasible { .. } if self.is_clustered => {}
                 Effect::Infeasible { why, .. } => todo.refused = Some(*why),
                 // What has failed is tried again: nobody hears of the attempt.
-                Effect::Retried { task, .. } => {
+                Effect::Retried { task, attempt } => {
                     self.counts.retried += 1;
                     let of_task = report.take_if(|report| report.id == task);
-                    if let (Some(report), Some(entry)) = (of_task, self.tasks.get(&task)) {
-                        todo.retried.push(Ended {
-                            cell: entry.cell.clone(),
-                            report,
-                            parent: entry.parent,
-                            given: entry.given.clone(),
-                        });
-                    }
+                    todo.retried.extend(self.retried(&task, attempt, of_task));
                 }
                 Effect::Resume { task, .. } => {
                     let entry = self.tasks.get_mut(&task);
@@ -106,9 +100,9 @@ impl Ledger {
     /// What a call of an actor gets that has died, or lived at a node that is lost: which of these an actor of another
     /// node's came to is known there, perhaps later than here.
     fn died(&self, actor: &ActorCell) -> TaskError {
-        match (actor.died(), self.losing) {
-            (TaskError::ActorDied { actor, cause: None }, Some(node)) => {
-                let node = (self.name_of)(node);
+        match (actor.died(), &self.losing) {
+            (TaskError::ActorDied { actor, cause: None }, Some(loss)) => {
+                let node = (self.name_of)(loss.node);
                 let why = format!("node {node}, on which it lived, is lost");
                 let cause = Some(Box::new(TaskError::Sandbox(why)));
                 TaskError::ActorDied { actor, cause }
@@ -182,10 +176,10 @@ impl Ledger {
     fn end(
         &mut self,
         now: ModelInstant,
-        task: &TaskId,
+        (task, attempt): (&TaskId, Attempt),
         phase: State,
         why: Option<Reason>,
-        report: Option<Box<Report>>,
+        mut report: Option<Box<Report>>,
         todo: &mut Todo,
     ) {
         let is_new = self.submitting == Some(*task) && phase == State::Failed;
@@ -238,9 +232,12 @@ impl Ledger {
             todo.stop.push(cell.clone());
         }
         // Its node was told to stop it, because of that.
-        let is_because = matches!(why, Some(Reason::ActorDied(_)));
-        let report =
-            report.filter(|it| !is_because || !matches!(it.result, Err(TaskError::Cancelled)));
+        if let (Some(report), Some(Reason::ActorDied(_)), Some(error)) = (&mut report, &why, &error)
+            && matches!(report.result, Err(TaskError::Cancelled))
+        {
+            report.result = Err(error.clone());
+        }
+        let report = self.completed(&cell, attempt.number(), report, error.as_ref());
         let error = error.unwrap_or(TaskError::Cancelled);
         let mut report = report.unwrap_or_else(|| Report::never_ran(&cell, error));
         if phase == State::Cancelled {

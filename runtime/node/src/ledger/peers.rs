@@ -3,6 +3,7 @@
 //! Owns what goes with the messages of schedulers: what a task is to do, and what came of it. Must not:
 //! send anything; that is [`Outgoing`], to be sent in order when the lock is released.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use wasmrun_model::failure::TaskError;
@@ -14,6 +15,7 @@ use wasmrun_model::task::{Attempt, TaskSpec};
 use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::{missing, needs};
+use super::unreported::Loss;
 use super::{Entry, Incoming, Ledger, NodeNames, Outbound, Outgoing, Resuming, Todo};
 use crate::records::actor::{ActorCell, Standing};
 use crate::records::job::Argument;
@@ -150,15 +152,17 @@ impl Ledger {
         todo: &mut Todo,
     ) {
         let taken: Vec<TaskId> = self.scheduler.taken_from(node).collect();
-        let given = self.scheduler.given_to(node);
-        let hosted: Vec<_> = given.filter_map(|task| self.own_actor(&task)).collect();
+        let had: BTreeSet<TaskId> = self.scheduler.given_to(node).collect();
+        let hosted = had.iter().filter_map(|task| self.own_actor(task));
+        let hosted: Vec<_> = hosted.filter(|it| it.at() == Some(node)).collect();
+        self.losing = Some(Loss { node, had });
         let name = (self.name_of)(node);
         for actor in taken.iter().filter_map(|task| self.actor(task)) {
             let why = format!("node {name}, which owned it, is lost");
             actor.is_orphaned(TaskError::Sandbox(why));
         }
         let now = self.now();
-        for actor in hosted.into_iter().filter(|it| it.at() == Some(node)) {
+        for actor in hosted {
             let why = TaskError::Sandbox(format!("node {name}, on which it lived, is lost"));
             self.dies(now, &actor, Some(why), todo);
             self.carry_out(now, None, todo);
@@ -168,7 +172,6 @@ impl Ledger {
             true => Event::NodeLost { node, incarnation },
             false => Event::NodeUnseen { node, incarnation },
         };
-        self.losing = Some(node);
         self.scheduler.note(now, event);
         self.carry_out(now, None, todo);
         self.losing = None;

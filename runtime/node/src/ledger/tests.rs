@@ -1,6 +1,7 @@
 //! What starts when, decided by hand: nothing runs here, each test says itself how attempts end.
 
 mod circles;
+mod lost;
 mod retries;
 mod waits;
 
@@ -70,6 +71,24 @@ impl Desk {
             ended: Vec::new(),
             stopped: Vec::new(),
         }
+    }
+
+    /// From now on there is another node, `n2`, which is the same and is called `b`.
+    fn join_peer(&mut self) -> NodeId {
+        let name_of = |_: NodeId| "b".to_owned();
+        let lineage = crate::records::lineage::Lineage::new(u64::MAX);
+        self.ledger.join_cluster(lineage, Box::new(name_of));
+        let id = NodeId::from_bytes([9; 16]);
+        let node = NodeInfo {
+            id,
+            incarnation: Incarnation::default(),
+            name: "n2".parse().unwrap(),
+            labels: Labels::new(),
+        };
+        let mut view = self.ledger.own_view();
+        view.version = 1;
+        drop(self.ledger.peer_view(node, view));
+        id
     }
 
     fn job(&self, overrides: &Overrides) -> Job {
@@ -473,21 +492,7 @@ fn the_oldest_that_waits_is_explained() {
 #[test]
 fn a_result_without_its_report_is_a_failure() {
     let mut desk = Desk::new(1, 0, "1GiB");
-    let name_of = |_: NodeId| "b".to_owned();
-    desk.ledger.join_cluster(
-        crate::records::lineage::Lineage::new(u64::MAX),
-        Box::new(name_of),
-    );
-    let other = NodeId::from_bytes([9; 16]);
-    let node = NodeInfo {
-        id: other,
-        incarnation: Incarnation::default(),
-        name: "n2".parse().unwrap(),
-        labels: Labels::new(),
-    };
-    let mut view = desk.ledger.own_view();
-    view.version = 1;
-    drop(desk.ledger.peer_view(node, view));
+    let other = desk.join_peer();
     let there = Overrides {
         strategy: "node:n2".parse().unwrap(),
         ..Overrides::default()

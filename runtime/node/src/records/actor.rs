@@ -13,9 +13,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use wasmrun_engine::{ActorInstance, Class, Listener, TaskOutput};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
@@ -126,6 +128,10 @@ struct Generation {
     ordered: Option<Attempt>,
     /// How many calls of this generation there were.
     calls: u64,
+    /// Since when it lives, as far as is known here.
+    since: Option<Instant>,
+    /// How long the last one has lived, until somebody takes note of that.
+    lived: Option<Duration>,
     /// Whether there was a generation.
     has_lived: bool,
     /// Whether there will be no other one, on this node at least.
@@ -281,6 +287,7 @@ impl ActorCell {
         generation.instance = Some(instance);
         generation.at = Some(here);
         generation.attempt = attempt;
+        generation.since = Some(Instant::now());
         generation.calls = 0;
         generation.has_lived = true;
         drop(generation);
@@ -306,7 +313,9 @@ impl ActorCell {
     /// It lives, on another node.
     pub(crate) fn lives_at(&self, node: NodeId) {
         let mut generation = self.generation.lock();
-        generation.at = Some(node);
+        if generation.at.replace(node).is_none() {
+            generation.since = Some(Instant::now());
+        }
         generation.has_lived = true;
         drop(generation);
         self.settled.notify_waiters();
@@ -325,14 +334,8 @@ impl ActorCell {
         loop {
             let mut settled = std::pin::pin!(self.settled.notified());
             settled.as_mut().enable();
-            let (has_lived, is_buried, death) = {
-                let generation = self.generation.lock();
-                (
-                    generation.has_lived,
-                    generation.is_buried,
-                    generation.death.clone(),
-                )
-            };
+            let known = |it: &Generation| (it.has_lived, it.is_buried, it.death.clone());
+            let (has_lived, is_buried, death) = known(&self.generation.lock());
             match is_buried || self.is_foreign && self.is_over() {
                 true => return Err(death),
                 false if has_lived && !self.is_over() => return Ok(()),
@@ -460,19 +463,21 @@ impl ActorCell {
     pub(crate) fn dies(&self, why: Option<TaskError>, here: NodeId) -> Option<Death> {
         let mut generation = self.generation.lock();
         let at = generation.at.take()?;
+        generation.lived = generation.since.take().map(|since| since.elapsed());
         generation.current = None;
         generation.death = generation.orphaned.take().or(why);
-        let left = &self.restarts_left;
-        let fewer = |left: u32| left.checked_sub(1);
+        let (left, order) = (&self.restarts_left, Ordering::AcqRel);
+        let restarts = || left.fetch_update(order, Ordering::Acquire, |left| left.checked_sub(1));
         Some(Death {
             instance: generation.instance.take(),
-            is_followed: self.is_foreign
-                || !self.is_over()
-                    && left
-                        .fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer)
-                        .is_ok(),
+            is_followed: self.is_foreign || !self.is_over() && restarts().is_ok(),
             was_here: at == here,
         })
+    }
+
+    /// How long the generation has lived that ended last, once.
+    pub(crate) fn take_lived(&self) -> Option<Duration> {
+        self.generation.lock().lived.take()
     }
 
     /// Its owner says that it does not live now.
@@ -574,16 +579,11 @@ impl ActorCell {
 
     /// What calls get when it is dead.
     pub(crate) fn died(&self) -> TaskError {
+        let generation = self.generation.lock();
+        let cause = generation.orphaned.as_ref().or(generation.death.as_ref());
         TaskError::ActorDied {
             actor: self.id,
-            cause: {
-                let generation = self.generation.lock();
-                generation
-                    .orphaned
-                    .clone()
-                    .or(generation.death.clone())
-                    .map(Box::new)
-            },
+            cause: cause.cloned().map(Box::new),
         }
     }
 }

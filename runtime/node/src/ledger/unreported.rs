@@ -1,0 +1,83 @@
+//! Attempts that have ended without a whole report: their node is lost, or they were generations of actors.
+//!
+//! Owns what is known of such an attempt all the same. Must not: decide what becomes of its task.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::id::{NodeId, TaskId};
+use wasmrun_model::task::Attempt;
+
+use super::{Ended, Ledger};
+use crate::records::task::{Report, TaskCell, Work};
+
+/// A node whose loss is being dealt with.
+pub(super) struct Loss {
+    pub(super) node: NodeId,
+    /// The tasks of ours that were with it.
+    pub(super) had: BTreeSet<TaskId>,
+}
+
+impl Ledger {
+    /// An attempt came to nothing, and this one follows. `None` if nothing is known of it.
+    pub(super) fn retried(
+        &mut self,
+        task: &TaskId,
+        next: Attempt,
+        report: Option<Box<Report>>,
+    ) -> Option<Ended> {
+        let entry = self.tasks.get(task)?;
+        let (cell, parent, given) = (entry.cell.clone(), entry.parent, entry.given.clone());
+        let error = match &cell.work {
+            Work::Create(actor) => actor.death(),
+            _ => None,
+        };
+        let number = next.number().saturating_sub(1);
+        let report = self.completed(&cell, number, report, error.as_ref())?;
+        Some(Ended {
+            cell,
+            report,
+            parent,
+            given,
+        })
+    }
+
+    /// The report of an attempt that has ended, and `error` if nobody has reported how. `None` if it is not known to have begun.
+    pub(super) fn completed(
+        &mut self,
+        cell: &TaskCell,
+        attempt: u32,
+        report: Option<Box<Report>>,
+        error: Option<&TaskError>,
+    ) -> Option<Box<Report>> {
+        // Another attempt of it may end because of the same loss.
+        let lost_with = self.losing.as_mut().filter(|_| report.is_none());
+        let lost_with = lost_with.and_then(|it| it.had.remove(&cell.id).then_some(it.node));
+        let lived = match &cell.work {
+            Work::Create(actor) => actor.take_lived(),
+            _ => None,
+        };
+        if lost_with.is_none() && lived.is_none() {
+            return report;
+        }
+        let error = || match (error, lost_with) {
+            (Some(error), _) => error.clone(),
+            (None, Some(node)) => {
+                let node = (self.name_of)(node);
+                TaskError::Sandbox(format!("node {node}, on which it was, is lost"))
+            }
+            (None, None) => TaskError::Cancelled,
+        };
+        let mut report = report.unwrap_or_else(|| Report::never_ran(cell, error()));
+        report.attempt = attempt;
+        report.ran_at = report.ran_at.or(lost_with);
+        // When a node was lost is not known.
+        report.ran = match lost_with {
+            Some(_) => Duration::ZERO,
+            None => lived.unwrap_or_default(),
+        };
+        report.waited = report.waited.saturating_sub(report.ran);
+        Some(report)
+    }
+}
