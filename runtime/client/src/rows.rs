@@ -86,9 +86,9 @@ objects! {
         "submitted_us": row.submitted_us,
         "age_ms": row.age_ms,
         "waited_us": row.run.as_ref().map(|run| run.waited_us),
-        "duration_us": row.run.as_ref().map(|run| run.ran_us),
+        "duration_us": row.run.as_ref().and_then(|run| run.ran_us),
         "ended_us": row.run.as_ref().map(|run| run.ended_us),
-        "phases": row.run.as_ref().map(|run| run.phases),
+        "phases": row.run.as_ref().filter(|run| run.ran_us.is_some()).map(|run| run.phases),
         "memory_peak_bytes": row.run.as_ref().map(|run| run.memory_peak_bytes),
         "held": held(&row.held),
         "resource_ids": units_held(&row.held),
@@ -346,7 +346,10 @@ pub fn fields(what: What) -> Vec<&'static str> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use wasmrun_model::id::TaskId;
+
     use super::*;
+    use crate::wire::{Phases, Run};
 
     const PAGE: &str = include_str!("../../../docs/state-api.md");
 
@@ -414,6 +417,29 @@ mod tests {
         has("One task", TaskDetail::FIELDS);
         has("One actor", ActorDetail::FIELDS);
         has("One job", &[JobDetail::FIELDS, <[Silent]>::FIELDS].concat());
+    }
+
+    #[test]
+    fn what_did_not_run_has_waited_and_has_no_running_time() {
+        let row = TaskRow {
+            run: Some(Run {
+                waited_us: 5,
+                ran_us: None,
+                ended_us: 9,
+                phases: Phases::default(),
+                memory_peak_bytes: 0,
+            }),
+            ..TaskRow::example(TaskId::from_bytes([1; 16]))
+        };
+        let object = row.object();
+        assert_eq!(
+            (&object["waited_us"], &object["ended_us"]),
+            (&json!(5), &json!(9))
+        );
+        assert_eq!(
+            (&object["duration_us"], &object["phases"]),
+            (&Json::Null, &Json::Null)
+        );
     }
 
     #[test]

@@ -7,9 +7,9 @@ use crate::wire::Run;
 /// The phases of an attempt, in their order.
 pub const PHASES: [&str; 5] = ["arguments", "sandbox", "run", "blocked", "result"];
 
-/// When an attempt began.
+/// When an attempt began; one that did not run, when it ended.
 pub fn start_us(run: &Run) -> u64 {
-    run.ended_us.saturating_sub(run.ran_us)
+    run.ended_us.saturating_sub(run.ran_us.unwrap_or(0))
 }
 
 /// When each of [`PHASES`] began, and when the last ended. What does not fit into the attempt is cut. Only the sum of
@@ -32,7 +32,7 @@ mod tests {
     fn phases_follow_each_other_and_what_does_not_fit_is_cut() {
         let run = |ran_us: u64| Run {
             waited_us: 1,
-            ran_us,
+            ran_us: Some(ran_us),
             ended_us: 1000 + ran_us,
             phases: Phases {
                 thread: 1,

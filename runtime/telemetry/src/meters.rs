@@ -62,11 +62,13 @@ impl Meters {
         let [name] = tenant.clone();
         let outcome = KeyValue::new("wasmrun.outcome", row.state.clone());
         self.attempts.add(1, &[name, outcome]);
-        // One that never began has waited to its end, and ran not at all.
-        if let Some(run) = row.run.as_ref().filter(|_| row.attempt > 0) {
+        // One that did not run has waited to its end.
+        if let Some(run) = &row.run
+            && let Some(ran_us) = run.ran_us
+        {
             let seconds = |us| Duration::from_micros(us).as_secs_f64();
             self.waited.record(seconds(run.waited_us), &tenant);
-            self.ran.record(seconds(run.ran_us), &tenant);
+            self.ran.record(seconds(ran_us), &tenant);
         }
     }
 

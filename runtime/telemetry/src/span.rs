@@ -13,10 +13,13 @@ use wasmrun_model::wire::{Run, TaskRow};
 /// The span of an attempt: from when it had what it asked for to its end.
 pub(crate) fn of(row: &TaskRow, scope: &InstrumentationScope) -> SpanData {
     let (start_us, end_us) = match &row.run {
-        Some(run) => (run.ended_us.saturating_sub(run.ran_us), run.ended_us),
+        Some(run) => {
+            let ran_us = run.ran_us.unwrap_or(0);
+            (run.ended_us.saturating_sub(ran_us), run.ended_us)
+        }
         None => (row.submitted_us, row.submitted_us),
     };
-    let run = row.run.as_ref().filter(|_| row.attempt > 0);
+    let run = row.run.as_ref().filter(|run| run.ran_us.is_some());
     let mut events = SpanEvents::default();
     events.events = run.map(|run| phases(run, start_us)).unwrap_or_default();
     let parent = row.parent.map(|parent| span_id(&parent, 1));
@@ -88,7 +91,8 @@ fn phases(run: &Run, start_us: u64) -> Vec<Event> {
     let arguments = u64::from(phases.arguments_us);
     let sandbox = u64::from(phases.sandbox_us);
     let result = u64::from(phases.result_us);
-    let work = run.ran_us.saturating_sub(arguments + sandbox + result);
+    let ran_us = run.ran_us.unwrap_or(0);
+    let work = ran_us.saturating_sub(arguments + sandbox + result);
     let mut at_us = start_us;
     let event = |(name, took_us): (&'static str, u64)| {
         let took = KeyValue::new("wasmrun.duration_us", integer(took_us));
@@ -129,7 +133,7 @@ pub(crate) mod tests {
             submitted_us: 1000,
             run: Some(Run {
                 waited_us: 500,
-                ran_us: 100,
+                ran_us: Some(100),
                 ended_us: 1600,
                 phases: Phases {
                     thread: 3,
@@ -198,12 +202,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_that_never_began_has_no_phases() {
-        let span = span(&TaskRow {
-            attempt: 0,
-            state: "cancelled".to_owned(),
-            ..row(0)
-        });
+    fn one_that_did_not_run_has_no_phases() {
+        let mut row = row(0);
+        row.run.as_mut().expect("it has ended").ran_us = None;
+        let span = span(&row);
+        assert_eq!((span.start_time, span.end_time), (time(1600), time(1600)));
         assert!(span.events.is_empty());
         assert!(
             span.attributes

@@ -305,7 +305,7 @@ mod tests {
             array_index: Some(number),
             run: Some(Run {
                 waited_us: 3,
-                ran_us: 4,
+                ran_us: Some(4),
                 ended_us: 1_700_000_000_000_001,
                 phases: Phases::default(),
                 memory_peak_bytes: 5,

@@ -95,18 +95,18 @@ fn task_lines(task: &TaskDetail) -> Vec<String> {
 fn run_lines(run: &Run) -> Vec<String> {
     let phases = &run.phases;
     let took = |us: u32| rows::took_text(us.into());
-    let mut lines = vec![
-        format!("waited    {}", rows::took_text(run.waited_us)),
+    let mut lines = vec![format!("waited    {}", rows::took_text(run.waited_us))];
+    lines.extend(run.ran_us.map(|ran_us| {
         format!(
             "ran       {}: arguments {}, sandbox {}, blocked {}, result {}; guest thread {}",
-            rows::took_text(run.ran_us),
+            rows::took_text(ran_us),
             took(phases.arguments_us),
             took(phases.sandbox_us),
             took(phases.blocked_us),
             took(phases.result_us),
             phases.thread
-        ),
-    ];
+        )
+    }));
     if run.memory_peak_bytes > 0 {
         let peak = units::bytes(run.memory_peak_bytes);
         lines.push(format!("memory    {peak} at most"));
@@ -152,7 +152,7 @@ fn attempts(retried: &[TaskRow]) -> String {
             row.attempt.to_string(),
             row.node.clone(),
             took(run.map(|run| run.waited_us)),
-            took(run.map(|run| run.ran_us)),
+            took(run.and_then(|run| run.ran_us)),
             row.error.clone().unwrap_or_default(),
         ]
     });

@@ -57,8 +57,8 @@ fn dot(name: &str, tasks: &[TaskRow], edges: &BTreeSet<Edge>) -> String {
     );
     for row in tasks {
         let id = row.id.to_string();
-        let ran = row.run.as_ref().map(|run| rows::took_text(run.ran_us));
-        let ran = ran.map_or_else(String::new, |ran| format!(" {ran}"));
+        let ran = row.run.as_ref().and_then(|run| run.ran_us);
+        let ran = ran.map_or_else(String::new, |us| format!(" {}", rows::took_text(us)));
         let label = format!(
             "{}\n{} at {}\n{}{ran}",
             rows::title(row),

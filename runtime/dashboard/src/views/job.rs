@@ -93,7 +93,7 @@ fn ran(attempts: &[TaskRow]) -> Markup {
 
 /// A bar of the timeline, of an attempt that ran.
 fn span(attempt: &TaskRow) -> Option<Span> {
-    let run = attempt.run.as_ref()?;
+    let run = attempt.run.as_ref().filter(|run| run.ran_us.is_some())?;
     let at = phases(run);
     let parts = PHASES.iter().zip(at.windows(2));
     let parts = parts.map(|(&(class, label), part)| Phase {
@@ -126,13 +126,17 @@ pub fn attempted(attempts: &[TaskRow]) -> Markup {
         ("attempt", |(it, _)| parts::text(it.attempt)),
         ("state", |(it, _)| parts::state(&it.state)),
         ("node", |(it, _)| parts::text(&it.node)),
-        ("thread", |(_, run)| parts::text(run.phases.thread)),
+        ("thread", |(_, run)| {
+            parts::or_dash(run.ran_us.map(|_| run.phases.thread))
+        }),
         ("waited", |(_, run)| took(run.waited_us)),
-        ("arguments", |(_, run)| took(run.phases.arguments_us.into())),
-        ("sandbox", |(_, run)| took(run.phases.sandbox_us.into())),
-        ("ran in all", |(_, run)| took(run.ran_us)),
-        ("blocked", |(_, run)| took(run.phases.blocked_us.into())),
-        ("result", |(_, run)| took(run.phases.result_us.into())),
+        ("arguments", |(_, run)| phase(run, run.phases.arguments_us)),
+        ("sandbox", |(_, run)| phase(run, run.phases.sandbox_us)),
+        ("ran in all", |(_, run)| {
+            parts::or_dash(run.ran_us.map(units::took))
+        }),
+        ("blocked", |(_, run)| phase(run, run.phases.blocked_us)),
+        ("result", |(_, run)| phase(run, run.phases.result_us)),
         ("memory", |(_, run)| {
             parts::text(bytes(run.memory_peak_bytes))
         }),
@@ -146,6 +150,11 @@ pub fn attempted(attempts: &[TaskRow]) -> Markup {
 
 fn took(us: u64) -> Markup {
     parts::text(units::took(us))
+}
+
+/// How long a phase took, if the attempt ran.
+fn phase(run: &Run, us: u32) -> Markup {
+    parts::or_dash(run.ran_us.map(|_| units::took(us.into())))
 }
 
 fn listed(row: &JobRow, tasks: &[TaskRow]) -> Markup {
@@ -183,7 +192,7 @@ mod tests {
         let attempt = TaskRow {
             run: Some(Run {
                 waited_us: 5,
-                ran_us: 100,
+                ran_us: Some(100),
                 ended_us: 1000,
                 phases: Phases {
                     thread: 3,

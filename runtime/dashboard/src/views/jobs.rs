@@ -74,7 +74,8 @@ pub fn table(caption: &str, tasks: &[TaskRow]) -> Markup {
         ("node", |task| parts::text(&task.node)),
         ("age", |task| parts::text(units::age(task.age_ms))),
         ("ran", |task| {
-            parts::or_dash(task.run.as_ref().map(|run| units::took(run.ran_us)))
+            let ran_us = task.run.as_ref().and_then(|run| run.ran_us);
+            parts::or_dash(ran_us.map(units::took))
         }),
         ("error", |task| {
             parts::text(task.error.as_deref().unwrap_or_default())

@@ -124,7 +124,7 @@ fn task_row() -> TaskRow {
         held: vec![held()],
         run: Some(Run {
             waited_us: 1,
-            ran_us: 2,
+            ran_us: Some(2),
             ended_us: 3,
             phases: Phases {
                 thread: 4,
@@ -612,7 +612,7 @@ fn responses_about_tasks() {
     assert_bytes(
         Response::Task(Box::new(detail)),
         "10 07x16 01 6e 01 73 01 74 08x16 01 07x16 01 03x16 01 04 02 01 05 ac 02 01 6d 01 07x16 \
-         00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 02 03 04 05 06 07 08 09 01 01 65 00 01 01 04 \
+         00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 01 02 03 04 05 06 07 08 09 01 01 65 00 01 01 04 \
          01 65 01 07x16 00x4 01 01 77",
     );
     let actor = ActorDetail {
@@ -777,7 +777,7 @@ fn lists_and_the_status() {
     assert_bytes(
         listed(Rows::Tasks(vec![task_row()])),
         "0f 00 01 07x16 01 6e 01 73 01 74 08x16 01 07x16 01 03x16 01 04 02 01 05 ac 02 01 6d 01 \
-         07x16 00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 02 03 04 05 06 07 08 09 01 01 65 01 01 \
+         07x16 00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 01 02 03 04 05 06 07 08 09 01 01 65 01 01 \
          70 01 01 71 01 77",
     );
     assert_bytes(

@@ -132,8 +132,8 @@ impl TaskRow {
 pub struct Run {
     /// From when it was submitted until it had what it asked for.
     pub waited_us: u64,
-    /// From then to its end.
-    pub ran_us: u64,
+    /// From then to its end; `None` if it did not run, or nobody knows how long: then it has waited to its end.
+    pub ran_us: Option<u64>,
     /// When it ended, since 1970, by the clock of the node where it was submitted.
     pub ended_us: u64,
     /// What part of that went where.

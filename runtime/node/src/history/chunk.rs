@@ -73,6 +73,7 @@ pub(crate) struct Record<'a> {
     pub(crate) submitted_us: u64,
     pub(crate) ended_us: u64,
     pub(crate) waited_us: u64,
+    /// 0 if it did not run, or nobody knows how long.
     pub(crate) ran_us: u64,
     pub(crate) phases: Phases,
     pub(crate) memory_peak_bytes: u64,

@@ -36,7 +36,7 @@ pub struct Report {
     pub result: Result<Option<Value>, TaskError>,
     /// How long it waited for resources.
     pub waited: Duration,
-    /// How long it ran, setting up its sandbox included; zero if it never did.
+    /// How long it ran, setting up its sandbox included; zero if it never did, or its node is lost.
     pub ran: Duration,
     /// What it held while it ran.
     pub held: Vec<HeldResource>,

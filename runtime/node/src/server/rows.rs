@@ -277,7 +277,7 @@ pub(super) fn ended_rows(inner: &Inner, records: &[Record<'_>]) -> Vec<TaskRow> 
         held: record.held.iter().map(held).collect(),
         run: Some(Run {
             waited_us: record.waited_us,
-            ran_us: record.ran_us,
+            ran_us: Some(record.ran_us).filter(|ran| *ran > 0),
             ended_us: record.ended_us,
             phases: record.phases,
             memory_peak_bytes: record.memory_peak_bytes,

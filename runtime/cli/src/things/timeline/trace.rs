@@ -147,7 +147,7 @@ fn place(rows: &[TaskRow]) -> (Vec<Placed<'_>>, Vec<Json>) {
     let mut placed: Vec<Placed<'_>> = rows
         .iter()
         .filter_map(|row| {
-            let run = row.run.as_ref()?;
+            let run = row.run.as_ref().filter(|run| run.ran_us.is_some())?;
             Some(Placed {
                 row,
                 run,
@@ -296,7 +296,7 @@ mod tests {
             node: node.into(),
             run: Some(Run {
                 waited_us: 1,
-                ran_us: end - start,
+                ran_us: Some(end - start),
                 ended_us: end,
                 phases,
                 memory_peak_bytes: 7,
