@@ -18,6 +18,7 @@ use super::lookup::is_over;
 use super::session::refusal;
 use super::views::{amounts, status};
 use super::{Inner, cluster, groups, rows, tenants};
+use crate::records::actor::ActorCell;
 use crate::records::dead::FAILED;
 use crate::records::object::{Reference, Value};
 use crate::records::task::Work;
@@ -138,10 +139,7 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
                 tenant: actor.tenant().clone(),
                 job: cell.driver.job(),
                 node: inner.name(),
-                generation: ledger
-                    .scheduler()
-                    .task(&cell.id)
-                    .map_or(0, |it| it.attempt.number().into()),
+                generation: generation(actor),
                 // Its creation is a task of it, too.
                 calls: ledger.scheduler().of_actor(&actor.id).count() as u64 - 1,
                 state_bytes: actor.checkpoint().map(|it| it.state.len() as u64),
@@ -183,6 +181,15 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
     rows.sort_by_key(|row| (is_over(&row.state), row.id));
     rows.truncate(Rows::MAX);
     rows
+}
+
+/// Which generation of an actor lives, or is about to, from 1; 0 where it is not counted: its owner does.
+fn generation(actor: &ActorCell) -> u64 {
+    if actor.is_foreign() {
+        return 0;
+    }
+    let begun = actor.job().restarts - actor.restarts_left();
+    u64::from(begun) + 1
 }
 
 fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
@@ -302,7 +309,39 @@ fn tenant_rows(inner: &Inner, list: &List) -> Vec<TenantRow> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use wasmrun_engine::{Engine, EngineConfig, Wishes};
+    use wasmrun_model::id::{DriverId, NodeId};
+
     use super::*;
+    use crate::actor::ActorOptions;
+    use crate::records::class::ActorJob;
+
+    #[test]
+    fn an_actor_has_as_many_generations_as_it_has_used_restarts_and_one() {
+        let engine = Engine::new(EngineConfig::default()).unwrap();
+        let bytes = wat::parse_str(crate::testing::COUNTER).unwrap();
+        let module = engine.load(&bytes).unwrap();
+        let class = module.find_class("counter").unwrap();
+        let options = ActorOptions {
+            wishes: Wishes {
+                restarts: Some(1),
+                ..Wishes::default()
+            },
+            ..ActorOptions::default()
+        };
+        let job = ActorJob::new(&module, class, options).unwrap();
+        let (here, there) = (NodeId::from_bytes([1; 16]), NodeId::from_bytes([2; 16]));
+        let id = DriverId::from_bytes([3; 16]).task(0).actor();
+        let actor = ActorCell::new(id, here, Arc::new(job), None);
+        // The last one is followed by none.
+        for expected in [1, 2, 2] {
+            assert_eq!(generation(&actor), expected);
+            actor.lives_at(there);
+            drop(actor.dies(None, here));
+        }
+    }
 
     fn said(what: What, field: &str, value: &str) -> Option<String> {
         let checked = check(&Request::List(List::of(what).with(field, value)));
