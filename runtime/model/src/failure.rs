@@ -73,7 +73,7 @@ pub enum TaskError {
     },
     /// The actor that it was to run on is dead.
     #[error("actor {actor} {}", match .cause {
-        Some(cause) => format!("has died: {cause}; create it again, or give it restarts"),
+        Some(cause) => format!("has died: {cause}; call it again if it has restarts left, else create it again, or give it restarts"),
         None => "was ended: somebody killed it, or its driver has gone; create it again".into(),
     })]
     ActorDied {
@@ -419,6 +419,19 @@ impl fmt::Display for LimitHit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_an_actor_that_may_be_starting_again_nobody_is_told_to_create_it() {
+        let died = TaskError::ActorDied {
+            actor: TaskId::from_bytes([1; 16]).actor(),
+            cause: Some(Box::new(TaskError::Sandbox("s".into()))),
+        };
+        let said = died.to_string();
+        assert!(
+            said.ends_with("s; call it again if it has restarts left, else create it again, or give it restarts"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn a_limit_names_itself_its_value_and_its_flag() {
