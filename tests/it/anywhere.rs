@@ -315,7 +315,7 @@ fn a_job_is_all_that_a_session_has_submitted() {
     assert_ne!(ended.code, Some(0), "{ended}");
     while !rows(c, "tasks", &["state=running"]).is_empty() {}
     let over = c.command(&["cancel", &job]).fails(2);
-    assert_says(&over, &["no live tasks"]);
+    assert_says(&over, &["there is nothing to cancel"]);
     // What is left to a node at once is one job, and its output is kept.
     let first = detached(a, "say(1)", &["--strategy", "node:b"]);
     let first = wait_for(c, &first, "finished")["job"].clone();

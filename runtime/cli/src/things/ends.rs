@@ -26,7 +26,10 @@ pub fn ended(what: Option<&Described>, text: &str) -> String {
             let (id, name) = (&task.row.id, &task.row.name);
             format!("task {id} ({name}) is cancelled, and all that it has started")
         }
-        Some(Described::Job(job)) => format!("all live tasks of job {} are cancelled", job.row.id),
+        Some(Described::Job(job)) => format!(
+            "all tasks of job {} that had not ended are cancelled",
+            job.row.id
+        ),
         Some(Described::Actor(actor)) => {
             let id = actor.row.id.to_string();
             format!("actor {} is ended", shown(&id, actor.row.name.as_deref()))

@@ -56,7 +56,9 @@ pub fn job(command: &JobCommand, global: &Global, printer: &Printer) -> CommandR
                     printer.json(&json!({ "version": 1, "cancelled": true, "job": id }))
                 }
                 _ => {
-                    printer.note(format_args!("all live tasks of job {id} are cancelled"));
+                    printer.note(format_args!(
+                        "all tasks of job {id} that had not ended are cancelled"
+                    ));
                     Ok(())
                 }
             }

@@ -475,7 +475,10 @@ impl Session {
         if cancelled > 0 {
             return Ok(Response::Done);
         }
-        let why = format_args!("job {id} has no live tasks of tenant '{}'", self.tenant);
+        let why = format_args!(
+            "there is nothing to cancel: all tasks of job {id} that tenant '{}' has submitted have ended",
+            self.tenant
+        );
         Err(with_silent(
             refusal(RefusalKind::NotFound, why),
             &all.silent,
