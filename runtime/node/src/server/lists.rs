@@ -30,16 +30,22 @@ pub(super) fn check(request: &Request) -> Result<(), Refusal> {
     };
     let mut filters = list.filters.iter();
     filters.try_for_each(|(field, value)| check_filter(list.what, field, value))?;
-    match &list.after {
-        Some(after) if rows::parse_place(after).is_none() => {
-            let after: String = after.chars().take(80).collect();
-            let why = format_args!(
+    let Some(after) = &list.after else {
+        return Ok(());
+    };
+    let after: String = after.chars().take(80).collect();
+    let why = match list.what {
+        What::Tasks | What::Attempts | What::Jobs => match rows::parse_place(&after) {
+            Some(_) => return Ok(()),
+            None => format!(
                 "'{after}' is no place in a list: give what `next` of the page before says"
-            );
-            Err(refusal(RefusalKind::Usage, why))
-        }
-        _ => Ok(()),
-    }
+            ),
+        },
+        _ => "this list has one page, and nothing is after it: only those of tasks, attempts and jobs have \
+              more; leave `after` out"
+            .to_owned(),
+    };
+    Err(refusal(RefusalKind::Usage, why))
 }
 
 fn check_filter(what: What, field: &str, value: &str) -> Result<(), Refusal> {
@@ -371,15 +377,20 @@ mod tests {
         ] {
             assert_eq!(said(what, field, value), None);
         }
-        let after = |text: &str| {
+        let after = |what: What, text: &str| {
             let list = List {
                 after: Some(text.into()),
-                ..List::of(What::Tasks)
+                ..List::of(what)
             };
             check(&Request::List(list)).map_err(|why| why.message)
         };
-        let why = after("7").expect_err("it is no place");
-        assert!(why.contains("'7' is no place in a list"), "{why}");
-        assert_eq!(after(&format!("7-{}-1", "0a".repeat(16))), Ok(()));
+        let place = format!("7-{}-1", "0a".repeat(16));
+        for what in [What::Tasks, What::Attempts, What::Jobs] {
+            let why = after(what, "7").expect_err("it is no place");
+            assert!(why.contains("'7' is no place in a list"), "{why}");
+            assert_eq!(after(what, &place), Ok(()));
+        }
+        let why = after(What::Actors, &place).expect_err("it has one page");
+        assert!(why.contains("leave `after` out"), "{why}");
     }
 }
