@@ -104,6 +104,10 @@ fn waiting_ends_as_an_attached_submit_would() {
     let array = program(&node, &["exit", "$i"]).args_before_last("--array=0,7");
     let said = waited(array, 5);
     assert_says(&said, &["1 of 2 tasks of job ", "`wasmrun job show "]);
+    // Nor do the tasks count that those of the array have started.
+    let nested = node.submit("futures($i, 2)").args(["--array", "1-2"]);
+    let said = waited(nested.arg("--detach"), 5);
+    assert_says(&said, &["1 of 2 tasks of job "]);
     let limited = node.submit("spin()").args(["--time-limit", "50ms"]);
     waited(limited.arg("--detach"), 6);
     let spin = job_of(&node.submit("spin()").arg("--detach").json(0));

@@ -34,12 +34,8 @@ pub fn wait(options: &JobWait, global: &Global, printer: &Printer) -> CommandRes
     for row in found {
         let row = until_ended(&client, row, deadline)?;
         let took = rows::ms_text(row.took_ms.unwrap_or(row.age_ms));
-        let (done, total) = rows::progress(&row.tasks);
         let named = named(&row);
-        printer.note(format_args!(
-            "{named}: {}, {done} of {total} tasks have ended, in {took}",
-            row.state
-        ));
+        printer.note(format_args!("{named}: {} in {took}", row.state));
         ended.push(row);
     }
     if printer.output == Output::Json {
@@ -74,12 +70,11 @@ fn until_ended(
     while row.state == "running" {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
-            let (done, total) = rows::progress(&row.tasks);
             let id = row.id.to_string();
             return Err(Failure::new(
                 Exit::TimedOut,
                 anyhow::anyhow!(
-                    "{} has not ended in time: {done} of {total} tasks have; it goes on, wait again or see `wasmrun job show {}`",
+                    "{} has not ended in time: it goes on, wait again or see `wasmrun job show {}`",
                     named(&row),
                     rows::short(&id)
                 ),
@@ -126,9 +121,8 @@ pub fn outcome(client: &Client, row: &JobRow) -> CommandResult {
     };
     let error = error_of(client, first);
     let exit = error.as_ref().map_or(Exit::TaskFailed, exit_of);
-    let (_, total) = rows::progress(&row.tasks);
-    let is_single = first.array_index.is_none() && (row.tasks.expected == 1 || total == 1);
-    if !is_single {
+    let total = submitted(client, row)?;
+    if first.array_index.is_some() || total > 1 {
         let exit = match exit {
             // A program's own code says nothing about the whole.
             Exit::Program(_) => Exit::TaskFailed,
@@ -155,6 +149,17 @@ pub fn outcome(client: &Client, row: &JobRow) -> CommandResult {
             let text = format!("{}: {}", first.name, rows::error(first));
             Err(Failure::new(exit, anyhow::anyhow!(text)))
         }
+    }
+}
+
+/// How many tasks the driver has submitted, as far as they are remembered if it has not said so.
+fn submitted(client: &Client, row: &JobRow) -> Result<u64, Failure> {
+    match row.tasks.expected {
+        0 => {
+            let tasks = tasks_of(client, row.id, &[])?;
+            Ok(tasks.iter().filter(|it| is_top_level(it)).count() as u64)
+        }
+        expected => Ok(expected),
     }
 }
 
