@@ -274,8 +274,11 @@ fn a_wrong_job_or_file_is_named() {
         assert_says(&said, &[job.as_str()]);
     }
     let live = node.wasmrun(["job", "results", &jobs[0]]).run();
-    assert_eq!(live.stdout_text(), "", "{live}");
-    assert_says(&live.stderr, &["have not ended", "`wasmrun job wait "]);
+    assert_eq!((live.code, &*live.stdout_text()), (Some(6), ""), "{live}");
+    assert_says(
+        &live.stderr,
+        &["1 task of job ", "has not ended", "`wasmrun job wait "],
+    );
     let missing = node.dir.path().join("none/trace.json");
     let said = node.wasmrun(["timeline", "--out"]).arg(missing).fails(2);
     assert_says(&said, &["error: cannot write to ", "there is no folder "]);

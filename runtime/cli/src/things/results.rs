@@ -14,13 +14,13 @@ use wasmrun_model::value::{DecodeLimits, EncodedRef, Value, ValueType, json, wav
 use super::jobs::{is_top_level, named, order, tasks_of};
 use super::{rows, wait};
 use crate::args::Output;
-use crate::fail::{CommandResult, Failure};
+use crate::fail::{CommandResult, Exit, Failure};
 use crate::outfile;
 use crate::printer::Printer;
 use crate::remote;
 use crate::submit::file_of;
 
-/// How many tasks a message names.
+/// How many tasks an error names.
 const NAMED: usize = 20;
 
 /// A result that is kept.
@@ -75,21 +75,26 @@ pub fn results(
         let id = job.id.to_string();
         printer.json(&json!({ "version": 1, "job": id, "tasks": reports }))?;
     }
-    if live > 0 {
-        let id = job.id.to_string();
-        printer.warn(format_args!(
-            "{live} tasks of {} have not ended: `wasmrun job wait {}` waits for them",
-            named(job),
-            rows::short(&id)
-        ));
-    }
     if job.state != "running" {
         wait::outcome(client, job)?;
     }
     match gone.len() {
+        0 if job.state == "running" => Err(Failure::new(Exit::TimedOut, unfinished(job, live))),
         0 => Ok(()),
         many => Err(none_of(job, &gone, many)),
     }
+}
+
+/// That there may be more results, where so many tasks have not ended.
+fn unfinished(job: &JobRow, live: u64) -> anyhow::Error {
+    let (id, named) = (job.id.to_string(), named(job));
+    let what = match live {
+        0 => format!("{named} has not ended"),
+        1 => format!("1 task of {named} has not ended"),
+        _ => format!("{live} tasks of {named} have not ended"),
+    };
+    let id = rows::short(&id);
+    anyhow::anyhow!("{what}: ask again after `wasmrun job wait {id}`")
 }
 
 /// The failure where results of these tasks are not kept.
@@ -101,9 +106,9 @@ fn none_of(job: &JobRow, gone: &[String], many: usize) -> Failure {
     };
     let id = job.id.to_string();
     Failure::usage(format!(
-        "no result is kept of {shown}{more}: results are kept of functions, in detached tasks, until they are deleted or \
-         too many other tasks have ended; run these again with --detach, or see what programs wrote with `wasmrun job logs \
-         {}`",
+        "no result is kept of {shown}{more}: only those of functions are kept that were submitted with --detach, until they \
+         are deleted or too many other tasks have ended; submit these again with --detach. What programs wrote is in \
+         `wasmrun job logs {}`",
         rows::short(&id)
     ))
 }
