@@ -46,7 +46,7 @@ pub fn lines(
     };
     let mut sources: BTreeMap<String, Source> = BTreeMap::new();
     let mut backoff = Backoff::default();
-    loop {
+    let is_over = loop {
         // Before the logs: what was written until it ended is in them then.
         let now = thing.look(client)?;
         let has_several = thing.is_job();
@@ -65,24 +65,29 @@ pub fn lines(
                     }
                 }
                 // Nothing is kept of it, or it is forgotten.
-                Err(Error::Refused(why)) if thing.is_job() => source.refused = Some(why.into()),
+                Err(Error::Refused(_)) if thing.is_job() => source.end(&mut page)?,
                 Err(error) => return Err(remote::failed(error)),
             }
-            if is_over || source.refused.is_some() {
+            if is_over {
                 source.end(&mut page)?;
             }
         }
         if now.is_over || !options.follow {
-            break;
+            break now.is_over;
         }
         backoff.sleep(None);
-    }
+    };
     for source in sources.values_mut() {
         source.end(&mut page)?;
     }
-    let none_kept = !sources.is_empty() && sources.values().all(|source| !source.has_log);
-    if none_kept && let Some(why) = sources.into_values().find_map(|source| source.refused) {
-        return Err(remote::failed(why));
+    let none_kept = sources.values().all(|source| !source.has_log);
+    if let Thing::Job(id) = &thing
+        && none_kept
+        && (is_over || !sources.is_empty())
+    {
+        // The node says why.
+        let why = client.wait(client.logs(&id.to_string()));
+        why.map_err(remote::failed)?;
     }
     if let Some(why) = thing.failure(client) {
         printer.note(why);
@@ -196,7 +201,6 @@ struct Source {
     writers: Vec<u64>,
     has_log: bool,
     is_over: bool,
-    refused: Option<Error>,
 }
 
 /// What one writer has written to standard output or standard error.
@@ -217,7 +221,6 @@ impl Source {
             writers: Vec::new(),
             has_log: false,
             is_over: false,
-            refused: None,
         }
     }
 
