@@ -158,6 +158,8 @@ fn a_nested_task_that_failed_is_found() {
         (&"failed".into(), &job["id"])
     );
     assert_eq!(task["error"]["kind"], "trap", "{task}");
+    let made = node.wasmrun(["object", "get", crash["id"].as_str().expect("an id")]);
+    assert_says(&made.fails(5), &["the guest trapped"]);
     assert!(task["duration_us"].as_u64() > Some(0), "{task}");
     assert_says(
         &node.wasmrun(["job", "show", id]).ok(),

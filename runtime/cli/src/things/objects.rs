@@ -8,8 +8,9 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::json;
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{Form, List, What};
-use wasmrun_client::{GetError, Incoming, PutOptions};
+use wasmrun_client::wire::{Form, List, RefusalKind, What};
+use wasmrun_client::{Error, GetError, Incoming, PutOptions};
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::{DecodeLimits, NumberKind, Value, json, wave};
@@ -104,7 +105,10 @@ fn get(
         }
         incoming => incoming,
     };
-    let incoming = incoming.map_err(remote::no_value)?;
+    let incoming = incoming.map_err(|error| {
+        let why = failure(client, id, &error);
+        remote::no_value(why.unwrap_or(error))
+    })?;
     let is_bytes = incoming.form == Form::Buffer(NumberKind::U8);
     let failed = |path: &Path, error: io::Error| {
         let error = anyhow::Error::new(error);
@@ -144,6 +148,23 @@ fn get(
         }
         (None, value, _) => printer.result(wave::print(&ty, value)?),
     }
+}
+
+/// How the task has failed that was to make an object, if that is why there is none.
+fn failure(client: &Client, id: &str, error: &GetError) -> Option<GetError> {
+    let GetError::Request(Error::Refused(why)) = error else {
+        return None;
+    };
+    if why.kind != RefusalKind::NotFound {
+        return None;
+    }
+    let object = id.parse::<ObjectId>();
+    let task = object.map_or_else(|_| id.to_owned(), |it| it.task().to_string());
+    let task = client.wait(client.describe(&task)).ok()?.task()?;
+    Some(GetError::Failed {
+        origin: task.row.id,
+        error: TaskError::from(task.error?),
+    })
 }
 
 fn copy(
