@@ -1,5 +1,6 @@
 //! `/api/v1`: the state API, for scripts.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
@@ -52,9 +53,10 @@ fn asked(what: What, query: &str) -> Result<List, String> {
     for (field, value) in form_urlencoded::parse(query.as_bytes()) {
         match &*field {
             "limit" => {
-                let limit = value.parse::<u32>();
-                list.limit = limit
-                    .map_err(|_| format!("limit={value} is no number; give one such as 100"))?;
+                let limit = value.parse::<NonZeroU64>().map_err(|_| {
+                    format!("limit={value} must be a whole number from 1 on, such as limit=100")
+                })?;
+                list.limit = u32::try_from(limit.get()).unwrap_or(u32::MAX);
             }
             "after" => list.after = Some(value.into_owned()),
             field => list = list.with(field, value),
@@ -90,6 +92,12 @@ mod tests {
             [field("state", "failed"), field("name", "a b")]
         );
         assert_eq!((list.limit, list.after.as_deref()), (5, Some("x")));
-        assert!(asked(What::Tasks, "limit=many").is_err());
+        let many = asked(What::Tasks, "limit=99999999999").expect("it is more than a page");
+        assert_eq!(many.limit, u32::MAX);
+        for limit in ["many", "0", "-1", "1.5", ""] {
+            let why = asked(What::Tasks, &format!("limit={limit}")).expect_err("it is none");
+            let says = format!("limit={limit} must be a whole number from 1 on");
+            assert!(why.starts_with(&says), "{why}");
+        }
     }
 }
