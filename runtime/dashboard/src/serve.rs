@@ -1,14 +1,13 @@
 //! A dashboard from its start to its end.
 
-use std::fmt::Display;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -166,18 +165,19 @@ async fn bind(config: &Config) -> Result<TcpListener, ServeDashboardError> {
 
 /// TLS with this certificate.
 fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeDashboardError> {
-    let bad = |path: &PathBuf, why: &dyn Display| ServeDashboardError::Pem {
-        path: path.clone(),
-        why: why.to_string(),
+    let bad = |path: &Path, why: String| ServeDashboardError::Pem {
+        path: path.to_owned(),
+        why,
     };
     let certs = CertificateDer::pem_file_iter(&tls.cert);
     let certs = certs.and_then(|it| it.collect::<Result<Vec<_>, _>>());
-    let certs = certs.map_err(|error| bad(&tls.cert, &error))?;
-    if certs.is_empty() {
-        return Err(bad(&tls.cert, &"there is no certificate in it"));
-    }
+    let certs = match certs {
+        Ok(certs) if certs.is_empty() => Err(pem::Error::NoItemsFound),
+        certs => certs,
+    };
+    let certs = certs.map_err(|error| bad(&tls.cert, pem_text(error, "certificate")))?;
     let key = PrivateKeyDer::from_pem_file(&tls.key);
-    let key = key.map_err(|error| bad(&tls.key, &error))?;
+    let key = key.map_err(|error| bad(&tls.key, pem_text(error, "unencrypted private key")))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
@@ -185,12 +185,34 @@ fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeDashboardError> {
     let mut config = config.map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
             let cert = tls.cert.display();
-            bad(&tls.key, &format_args!("it is not the key of {cert}"))
+            bad(&tls.key, format!("it is not the key of {cert}"))
         }
-        error => bad(&tls.cert, &error),
+        rustls::Error::InvalidCertificate(why) => {
+            let why = format!("its first certificate cannot be read ({why})");
+            bad(&tls.cert, why)
+        }
+        error => bad(&tls.key, format!("its key cannot be read ({error})")),
     })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// What is wrong with a PEM file that is to have this in it.
+fn pem_text(error: pem::Error, what: &str) -> String {
+    match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => format!("there is no {what} in it"),
+        pem::Error::MissingSectionEnd { .. } => {
+            "it is cut off: a line that begins with -----END is missing".to_owned()
+        }
+        pem::Error::IllegalSectionStart { .. } => {
+            "a line that begins with -----BEGIN does not end with -----".to_owned()
+        }
+        pem::Error::Base64Decode(_) => {
+            "what is between two lines -----BEGIN and -----END is not base64".to_owned()
+        }
+        error => error.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -219,12 +241,63 @@ mod tests {
         let refused = Dashboard::serve(with).await;
         let said = refused.expect_err("there is none").to_string();
         assert!(said.contains("/nowhere/cert.pem"), "{said}");
-        let none = acceptor(&Tls {
-            cert: concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml").into(),
-            key: "/nowhere/key.pem".into(),
-        });
-        let said = none.err().expect("there is none").to_string();
-        assert!(said.contains("there is no certificate in it"), "{said}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_certificate_is_said() {
+        let dir = tempfile::tempdir().expect("there is room");
+        let made = rcgen::generate_simple_self_signed(["x".to_owned()]).expect("it is a name");
+        let other = rcgen::KeyPair::generate().expect("it can be made");
+        let (begin, end) = ("-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----");
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).expect("it can be written");
+            path
+        };
+        let (cert, key) = (
+            file("cert", &made.cert.pem()),
+            file("key", &made.signing_key.serialize_pem()),
+        );
+        let accepts = |cert: &PathBuf, key: &PathBuf| {
+            let (cert, key) = (cert.clone(), key.clone());
+            let accepted = acceptor(&Tls { cert, key }).map(drop);
+            accepted.map_err(|error| error.to_string())
+        };
+        assert_eq!(accepts(&cert, &key), Ok(()));
+        let nowhere = dir.path().join("nowhere");
+        let cut = file("cut", &format!("{begin}\nAAAA\n"));
+        let garbled = file("garbled", &format!("{begin}\n!\n{end}\n"));
+        let empty = file("empty", &format!("{begin}\nAAAA\n{end}\n"));
+        let open = file("open", "-----BEGIN CERTIFICATE\n");
+        let bad = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
+        let bad = file("bad", bad);
+        let other = file("other", &other.serialize_pem());
+        for (cert, key, at, says) in [
+            (&nowhere, &key, "nowhere", "No such file"),
+            (&cert, &nowhere, "nowhere", "No such file"),
+            (&key, &key, "key", "there is no certificate in it"),
+            (
+                &cert,
+                &cert,
+                "cert",
+                "there is no unencrypted private key in it",
+            ),
+            (&cut, &key, "cut", "-----END is missing"),
+            (&garbled, &key, "garbled", "is not base64"),
+            (&open, &key, "open", "does not end with -----"),
+            (
+                &empty,
+                &key,
+                "empty",
+                "its first certificate cannot be read",
+            ),
+            (&cert, &bad, "bad", "its key cannot be read"),
+            (&cert, &other, "other", "it is not the key of"),
+        ] {
+            let said = accepts(cert, key).expect_err("it cannot be used");
+            let begins = format!("{} cannot be used", dir.path().join(at).display());
+            assert!(said.starts_with(&begins) && said.contains(says), "{said}");
+        }
     }
 
     #[tokio::test]
