@@ -307,8 +307,11 @@ fn read_until(stream: &mut TcpStream, seen: &mut String, text: &str) {
 fn other_machines_are_served_only_with_a_certificate() {
     let node = Node::new();
     let open = "--dashboard=0.0.0.0:0";
-    let said = node.wasmrun(["node", "start", open]).fails(2);
+    let state = node.dir.path().join("state");
+    let head = node.wasmrun(["node", "start", open, "--head", "--state-dir"]);
+    let said = head.arg(&state).fails(2);
     assert_says(&said, &["0.0.0.0:0", "--dashboard-cert"]);
+    assert!(!state.exists(), "the node has not been started before");
     let cert = ["node", "start", open, "--dashboard-cert", "/nowhere.pem"];
     let said = node.wasmrun(cert).args(["--dashboard-key", "/nowhere.pem"]);
     assert_says(&said.fails(2), &["/nowhere.pem cannot be used"]);

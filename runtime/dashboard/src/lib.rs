@@ -5,16 +5,16 @@
 //! print.
 //!
 //! ```no_run
-//! use wasmrun_dashboard::{Config, Dashboard, DEFAULT_ADDRESS};
+//! use wasmrun_dashboard::{BoundDashboard, Config, DEFAULT_ADDRESS};
 //!
 //! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
-//! let dashboard = Dashboard::serve(Config {
+//! let bound = BoundDashboard::bind(Config {
 //!     address: DEFAULT_ADDRESS,
 //!     is_chosen: false,
 //!     tls: None,
-//!     node: wasmrun_client::default_address()?,
 //! })
 //! .await?;
+//! let dashboard = bound.serve(wasmrun_client::default_address()?).await?;
 //! println!("open {}", dashboard.link());
 //! # Ok(())
 //! # }
@@ -35,4 +35,6 @@ mod sessions;
 mod site;
 mod views;
 
-pub use crate::serve::{Config, DEFAULT_ADDRESS, Dashboard, ServeDashboardError, Tls};
+pub use crate::serve::{
+    BindDashboardError, BoundDashboard, Config, DEFAULT_ADDRESS, Dashboard, Tls,
+};

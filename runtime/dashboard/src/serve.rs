@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
+use rustls::ServerConfig;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
@@ -37,8 +38,6 @@ pub struct Config {
     pub is_chosen: bool,
     /// The certificate. An address that other machines reach needs one.
     pub tls: Option<Tls>,
-    /// The socket of the node whose page it is.
-    pub node: Address,
 }
 
 /// A certificate and its key, in PEM files.
@@ -52,7 +51,7 @@ pub struct Tls {
 
 /// Why the page cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub enum ServeDashboardError {
+pub enum BindDashboardError {
     /// Other machines reach the address, and there is no certificate.
     #[error(
         "other machines can reach {0}, and the page lets people cancel work: give it a certificate with --dashboard-cert and \
@@ -60,14 +59,12 @@ pub enum ServeDashboardError {
     )]
     Open(SocketAddr),
     /// The address cannot be listened on.
-    #[error(
-        "the page cannot be served at {address}: {source}; name a free address of this machine"
-    )]
-    Bind {
+    #[error("the page cannot be served at {address}: {error}; name a free address of this machine")]
+    Listen {
         /// Where.
         address: SocketAddr,
         /// Why not.
-        source: io::Error,
+        error: io::Error,
     },
     /// The certificate or the key cannot be used.
     #[error(
@@ -80,9 +77,55 @@ pub enum ServeDashboardError {
         /// What is wrong with it.
         why: String,
     },
-    /// The node does not answer.
-    #[error(transparent)]
-    Node(#[from] ConnectError),
+}
+
+/// The socket of a page, before there is a node: nobody is answered yet.
+#[derive(Debug)]
+pub struct BoundDashboard {
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    address: SocketAddr,
+}
+
+impl BoundDashboard {
+    /// Listens, on the tokio runtime that this runs on.
+    ///
+    /// # Errors
+    /// When other machines reach the address and there is no certificate, when that or its key cannot be used, and when the
+    /// address cannot be listened on.
+    pub async fn bind(config: Config) -> Result<Self, BindDashboardError> {
+        if config.tls.is_none() && !config.address.ip().is_loopback() {
+            return Err(BindDashboardError::Open(config.address));
+        }
+        let tls = config.tls.as_ref().map(server_config).transpose()?;
+        let listener = bind(&config).await?;
+        // The port, where the system has chosen it.
+        let address = listener.local_addr().unwrap_or(config.address);
+        Ok(Self {
+            listener,
+            tls,
+            address,
+        })
+    }
+
+    /// Serves the page of the node at this socket.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    pub async fn serve(self, node: Address) -> Result<Dashboard, ConnectError> {
+        let source = Source::connect(node).await?;
+        let app = Arc::new(App {
+            site: Site::new(self.address, self.tls.is_some()),
+            sessions: Mutex::new(Sessions::default()),
+            source: Arc::new(source),
+            live: LiveViews::default(),
+            followers: Arc::new(Semaphore::new(listen::MOST_FOLLOWERS)),
+        });
+        let router = routes::router(app.clone());
+        let tls = self.tls.map(TlsAcceptor::from);
+        let accepting = tokio::spawn(listen::accept(self.listener, tls, router));
+        Ok(Dashboard { app, accepting })
+    }
 }
 
 /// The page of a node, served. Dropping it closes the socket, all connections and all sessions with the node.
@@ -93,32 +136,6 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Serves the page on the tokio runtime that this runs on.
-    ///
-    /// # Errors
-    /// When other machines reach the address and there is no certificate, when that or its key cannot be used, when the address
-    /// cannot be listened on, and when the node does not answer.
-    pub async fn serve(config: Config) -> Result<Self, ServeDashboardError> {
-        if config.tls.is_none() && !config.address.ip().is_loopback() {
-            return Err(ServeDashboardError::Open(config.address));
-        }
-        let acceptor = config.tls.as_ref().map(acceptor).transpose()?;
-        let source = Source::connect(config.node.clone()).await?;
-        let listener = bind(&config).await?;
-        // The port, where the system has chosen it.
-        let address = listener.local_addr().unwrap_or(config.address);
-        let app = Arc::new(App {
-            site: Site::new(address, acceptor.is_some()),
-            sessions: Mutex::new(Sessions::default()),
-            source: Arc::new(source),
-            live: LiveViews::default(),
-            followers: Arc::new(Semaphore::new(listen::MOST_FOLLOWERS)),
-        });
-        let router = routes::router(app.clone());
-        let accepting = tokio::spawn(listen::accept(listener, acceptor, router));
-        Ok(Self { app, accepting })
-    }
-
     /// Where.
     pub fn address(&self) -> SocketAddr {
         self.app.site.address()
@@ -145,7 +162,7 @@ impl Drop for Dashboard {
 }
 
 /// Listens at the address, or at the next port that is free if the user chose none.
-async fn bind(config: &Config) -> Result<TcpListener, ServeDashboardError> {
+async fn bind(config: &Config) -> Result<TcpListener, BindDashboardError> {
     let mut address = config.address;
     for _ in 0..PORTS {
         match TcpListener::bind(address).await {
@@ -153,19 +170,19 @@ async fn bind(config: &Config) -> Result<TcpListener, ServeDashboardError> {
             Err(error) if !config.is_chosen && error.kind() == io::ErrorKind::AddrInUse => {
                 address.set_port(address.port().saturating_add(1));
             }
-            Err(source) => return Err(ServeDashboardError::Bind { address, source }),
+            Err(error) => return Err(BindDashboardError::Listen { address, error }),
         }
     }
-    let source = io::Error::from(io::ErrorKind::AddrInUse);
-    Err(ServeDashboardError::Bind {
+    let error = io::Error::from(io::ErrorKind::AddrInUse);
+    Err(BindDashboardError::Listen {
         address: config.address,
-        source,
+        error,
     })
 }
 
 /// TLS with this certificate.
-fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeDashboardError> {
-    let bad = |path: &Path, why: String| ServeDashboardError::Pem {
+fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, BindDashboardError> {
+    let bad = |path: &Path, why: String| BindDashboardError::Pem {
         path: path.to_owned(),
         why,
     };
@@ -179,7 +196,7 @@ fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeDashboardError> {
     let key = PrivateKeyDer::from_pem_file(&tls.key);
     let key = key.map_err(|error| bad(&tls.key, pem_text(error, "unencrypted private key")))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
+    let config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .and_then(|it| it.with_no_client_auth().with_single_cert(certs, key));
     let mut config = config.map_err(|error| match error {
@@ -194,7 +211,7 @@ fn acceptor(tls: &Tls) -> Result<TlsAcceptor, ServeDashboardError> {
         error => bad(&tls.key, format!("its key cannot be read ({error})")),
     })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    Ok(Arc::new(config))
 }
 
 /// What is wrong with a PEM file that is to have this in it.
@@ -224,13 +241,12 @@ mod tests {
             address: address.parse().expect("it is one"),
             is_chosen: true,
             tls: None,
-            node: "unix:/nowhere/node.sock".parse().expect("it is one"),
         }
     }
 
     #[tokio::test]
     async fn other_machines_need_a_certificate() {
-        let refused = Dashboard::serve(config("0.0.0.0:0")).await;
+        let refused = BoundDashboard::bind(config("0.0.0.0:0")).await;
         let said = refused.expect_err("it is open").to_string();
         assert!(said.contains("--dashboard-cert"), "{said}");
         let mut with = config("0.0.0.0:0");
@@ -238,7 +254,7 @@ mod tests {
             cert: "/nowhere/cert.pem".into(),
             key: "/nowhere/key.pem".into(),
         });
-        let refused = Dashboard::serve(with).await;
+        let refused = BoundDashboard::bind(with).await;
         let said = refused.expect_err("there is none").to_string();
         assert!(said.contains("/nowhere/cert.pem"), "{said}");
     }
@@ -260,7 +276,7 @@ mod tests {
         );
         let accepts = |cert: &PathBuf, key: &PathBuf| {
             let (cert, key) = (cert.clone(), key.clone());
-            let accepted = acceptor(&Tls { cert, key }).map(drop);
+            let accepted = server_config(&Tls { cert, key }).map(drop);
             accepted.map_err(|error| error.to_string())
         };
         assert_eq!(accepts(&cert, &key), Ok(()));

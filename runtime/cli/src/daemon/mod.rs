@@ -24,7 +24,7 @@ use wasmrun_node::{ClusterError, JoinToken, Metrics, Node, Server, Stopper};
 use wasmrun_telemetry::Telemetry;
 
 use self::history::{Folder, HistoryFiles};
-use self::page::Page;
+use self::page::{BoundPage, Page};
 use self::several::{Others, Several, StopOnDrop};
 use crate::args::{Global, NodeCommand, NodeStart, Output, ResourceCommand, TokenCommand};
 use crate::fail::{CommandResult, Exit, Failure};
@@ -181,6 +181,7 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     }
     let is_head = options.cluster.head || several.is_some();
     let history = Folder::open(&options.watch)?;
+    let page = BoundPage::bind(&options.page)?;
     let node = local::start_as(config, printer)?;
     log::set_node(node.name());
     log_cache(options, &node);
@@ -190,7 +191,7 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     let (version, resources) = (env!("CARGO_PKG_VERSION"), node.total());
     tracing::info!(id = %node.id(), %address, version, %resources, "the node has started");
     let metrics = serve_metrics(metrics, &server)?;
-    let page = Page::serve(&options.page, &address, &server)?;
+    let page = page.map(|it| it.serve(&address, &server)).transpose()?;
     let token = match is_head {
         true => node.join_token(true, TOKEN).transpose()?,
         false => None,

@@ -6,11 +6,17 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
 use wasmrun_client::wire::Address;
-use wasmrun_dashboard::{Config, DEFAULT_ADDRESS, Dashboard, Tls};
+use wasmrun_dashboard::{BoundDashboard, Config, DEFAULT_ADDRESS, Dashboard, Tls};
 use wasmrun_node::Server;
 
 use crate::args::PageOptions;
 use crate::fail::{Exit, Failure};
+
+/// A page whose socket listens, before there is a node.
+pub struct BoundPage {
+    bound: BoundDashboard,
+    runtime: Runtime,
+}
 
 /// A page that is served until this is dropped.
 pub struct Page {
@@ -18,16 +24,12 @@ pub struct Page {
     runtime: Option<Runtime>,
 }
 
-impl Page {
-    /// Serves the page of a node at this socket, if one is wanted, and has the node make links to it.
+impl BoundPage {
+    /// Listens, if a page is wanted.
     ///
     /// # Errors
     /// When it cannot be served there.
-    pub fn serve(
-        options: &PageOptions,
-        node: &Address,
-        server: &Server,
-    ) -> Result<Option<Self>, Failure> {
+    pub fn bind(options: &PageOptions) -> Result<Option<Self>, Failure> {
         let Some(address) = options.dashboard else {
             return Ok(None);
         };
@@ -37,9 +39,18 @@ impl Page {
             .enable_all()
             .build()
             .context("cannot start the thread that serves the page")?;
-        let config = config(options, address, node);
-        let dashboard = runtime.block_on(Dashboard::serve(config));
-        let dashboard = Arc::new(dashboard.map_err(|error| Failure::new(Exit::Usage, error))?);
+        let bound = runtime.block_on(BoundDashboard::bind(config(options, address)));
+        let bound = bound.map_err(|error| Failure::new(Exit::Usage, error))?;
+        Ok(Some(Self { bound, runtime }))
+    }
+
+    /// Serves the page of the node at this socket, and has the node make links to it.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    pub fn serve(self, node: &Address, server: &Server) -> Result<Page, Failure> {
+        let Self { bound, runtime } = self;
+        let dashboard = Arc::new(runtime.block_on(bound.serve(node.clone()))?);
         let url = dashboard.url();
         tracing::info!(%url, "the page is served");
         // The node may outlive it.
@@ -47,12 +58,14 @@ impl Page {
         server.set_dashboard(Arc::new(move || {
             known.upgrade().map(|it| it.link()).unwrap_or_default()
         }));
-        Ok(Some(Self {
+        Ok(Page {
             dashboard: Some(dashboard),
             runtime: Some(runtime),
-        }))
+        })
     }
+}
 
+impl Page {
     /// Where it is.
     pub fn url(&self) -> String {
         self.dashboard
@@ -71,7 +84,7 @@ impl Drop for Page {
     }
 }
 
-fn config(options: &PageOptions, address: Option<SocketAddr>, node: &Address) -> Config {
+fn config(options: &PageOptions, address: Option<SocketAddr>) -> Config {
     let tls = options
         .dashboard_cert
         .clone()
@@ -80,6 +93,5 @@ fn config(options: &PageOptions, address: Option<SocketAddr>, node: &Address) ->
         address: address.unwrap_or(DEFAULT_ADDRESS),
         is_chosen: address.is_some(),
         tls: tls.map(|(cert, key)| Tls { cert, key }),
-        node: node.clone(),
     }
 }
