@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
+use wasmrun_dashboard::DEFAULT_ADDRESS;
 
 use super::things::listening;
 
@@ -15,7 +16,7 @@ pub struct PageOptions {
     ///
     /// `wasmrun dashboard` makes a link to it [default address: 127.0.0.1:7463, or the next port that is free]. With
     /// --local only the first node serves it, and shows all nodes.
-    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, value_parser = listening)]
+    #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, value_parser = listening(DEFAULT_ADDRESS))]
     pub dashboard: Option<Option<SocketAddr>>,
     /// Encrypt the page with this certificate, a PEM file.
     ///
@@ -32,4 +33,18 @@ pub struct Dashboard {
     /// Print the link and open nothing.
     #[arg(long)]
     pub no_open: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use crate::args::Cli;
+
+    #[test]
+    fn an_address_that_is_none_is_told_the_default_one() {
+        let read = Cli::try_parse_from(["wasmrun", "node", "start", "--dashboard=nonsense"]);
+        let error = read.err().expect("it is no address").to_string();
+        assert!(error.contains("such as 127.0.0.1:7463;"), "{error}");
+    }
 }

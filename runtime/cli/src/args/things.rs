@@ -1,5 +1,6 @@
 //! What can be typed about a running node: itself, and the tasks, objects and actors it has.
 
+use std::fmt::Display;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -154,7 +155,7 @@ pub struct WatchOptions {
     ///
     /// For Prometheus, and /healthz and /readyz for probes.
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, require_equals = true, default_missing_value = METRICS,
-        value_parser = listening)]
+        value_parser = listening(METRICS))]
     pub metrics: Option<SocketAddr>,
     /// Let other machines read the metrics, without a password.
     ///
@@ -194,10 +195,10 @@ const NODES: SocketAddr =
 #[derive(Debug, Args)]
 pub struct Doctor {
     /// Where a node is to listen for other nodes (UDP).
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening, default_value_t = NODES)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening(NODES), default_value_t = NODES)]
     pub listen: SocketAddr,
     /// Where it is to serve metrics (TCP).
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening, default_value = METRICS)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening(METRICS), default_value = METRICS)]
     pub metrics: SocketAddr,
     #[command(flatten)]
     pub node: super::NodeOptions,
@@ -221,7 +222,7 @@ pub struct ClusterOptions {
     /// Where to listen for other nodes (UDP).
     ///
     /// [default: 127.0.0.1:7461, or the address that reaches the head]
-    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening)]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listening(NODES))]
     pub listen: Option<SocketAddr>,
     /// Where others reach it, if that is not where it listens.
     ///
@@ -267,15 +268,19 @@ pub struct ClusterOptions {
     pub tied: bool,
 }
 
-/// `ADDRESS:PORT`, without names: where to listen is not to be a matter of who answers for a name.
-pub(super) fn listening(text: &str) -> Result<SocketAddr, String> {
-    let why = |_| {
-        format!(
-            "'{text}' must be the IP address of an interface and a port, such as 127.0.0.1:7461, or 0.0.0.0:7461 for \
-             all of them"
-        )
-    };
-    text.parse().map_err(why)
+/// Reads `ADDRESS:PORT`, without names: where to listen is not to be a matter of who answers for a name. `example`: for errors.
+pub(super) fn listening(
+    example: impl Display + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<SocketAddr, String> + Clone + Send + Sync + 'static {
+    move |text: &str| {
+        let why = |_| {
+            format!(
+                "'{text}' must be the IP address of an interface and a port, such as {example}; the address 0.0.0.0 is \
+                 all interfaces"
+            )
+        };
+        text.parse().map_err(why)
+    }
 }
 
 /// `ADDRESS` or `ADDRESS:PORT`; a port of 0 is the one where the node listens.
