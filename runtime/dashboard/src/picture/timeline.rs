@@ -1,6 +1,7 @@
 //! Who ran when: a lane for each guest thread of each node, and a bar for each attempt.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use maud::{Markup, html};
 use wasmrun_model::units;
@@ -82,12 +83,12 @@ pub fn timeline(title: &str, spans: &[Span]) -> Markup {
                 svg width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } role="group" {
                     title { (title) }
                     desc {
-                        (spans.len()) " attempts in " (micros(length)) ". The table of attempts says the same in words."
+                        (spans.len()) " attempts in " (took(length)) ". The table of attempts says the same in words."
                     }
                     @for mark in marks {
                         path.mark d={ "M" (x(mark)) " 16V" (height) } {}
                         text.small x=(x(mark)) y="11" text-anchor=(if mark == 0 { "start" } else { "end" }) {
-                            (micros(mark))
+                            (took(mark))
                         }
                     }
                     @for (at, row) in rows.iter().enumerate() {
@@ -167,7 +168,7 @@ fn drawn(span: &Span, y: u64, start: u64, x: &impl Fn(u64) -> u64) -> Markup {
     });
     let said = span.phases.iter().filter(|it| it.us > 0);
     let said: Vec<String> = said
-        .map(|it| format!("{} {}", it.label, micros(it.us)))
+        .map(|it| format!("{} {}", it.label, took(it.us)))
         .collect();
     let how = if span.is_failed { ", failed" } else { "" };
     html! {
@@ -184,12 +185,8 @@ fn drawn(span: &Span, y: u64, start: u64, x: &impl Fn(u64) -> u64) -> Markup {
 }
 
 /// A time for people.
-fn micros(us: u64) -> String {
-    match us {
-        0..1000 => format!("{us}µs"),
-        1000..10_000 => format!("{}.{}ms", us / 1000, us % 1000 / 100),
-        _ => units::milliseconds(us / 1000),
-    }
+fn took(us: u64) -> String {
+    units::duration(Duration::from_micros(us))
 }
 
 #[cfg(test)]
@@ -230,6 +227,12 @@ mod tests {
         assert!(!html.contains("<b>"), "{html}");
         // From the start to the end of all.
         assert!(html.contains(r#"x="130" y="62" width="900""#), "{html}");
+    }
+
+    #[test]
+    fn times_are_written_as_elsewhere() {
+        let html = timeline("Timeline", &[span(0, 0, 12_340)]).into_string();
+        assert!(html.contains("ran 12.34ms"), "{html}");
     }
 
     #[test]
