@@ -252,7 +252,12 @@ impl Session {
 
     /// The one object whose id begins so, of those that nodes keep for this tenant. One of another node's is borrowed.
     pub(super) async fn kept_anywhere(&self, prefix: &str) -> Result<Object, Refusal> {
-        let KeptAt { here, elsewhere } = self.find_kept(prefix).await?;
+        let KeptAt { here, elsewhere } = match self.find_kept(prefix).await {
+            Err(why) if why.kind == RefusalKind::NotFound => {
+                return Err(self.ended_task(prefix).await.unwrap_or(why));
+            }
+            found => found?,
+        };
         if let Some(object) = here {
             return Ok(object);
         }
@@ -260,6 +265,22 @@ impl Session {
         let exchange = self.inner.exchange();
         let exchange = exchange.expect("who is in a cluster exchanges objects");
         Ok(Object(exchange.borrow_kept(name, &self.tenant)))
+    }
+
+    /// That a task has ended, and how, where its id is given for an object.
+    async fn ended_task(&self, prefix: &str) -> Option<Refusal> {
+        let Ok(Meant::Task(id)) = self.meant(prefix).await else {
+            return None;
+        };
+        let task = self.find_task(id).await.ok()?.whole();
+        let has_ended = task.explanation.is_none();
+        has_ended.then(|| {
+            let why = format!(
+                "{}; there is no object of it: only results of detached tasks stay, until they are deleted",
+                views::explained(task)
+            );
+            refusal(RefusalKind::NotFound, why)
+        })
     }
 
     /// Deletes such an object, at whichever node.
