@@ -238,9 +238,13 @@ fn arguments_as_json() {
         "[4] \"aa\"\n"
     );
     for (run, says) in [
-        (run("[\"a\"]"), "expected 3 arguments ("),
+        (run("[\"a\"]"), "expected 2 or 3 arguments ("),
         (run("[\"a\", \"b\"]"), "args[1]: expected u32"),
         (run("3"), "expected an array or object of arguments"),
+        (
+            run("{\"first\": \"a\", \"times\": 1, \"times\": 2}"),
+            "the key \"times\" is twice in one object",
+        ),
         (run("[1"), "it must be JSON, such as [1, \"a\"], or @FILE"),
         (run("@/no/such/file"), "cannot read /no/such/file"),
         (run("[]").args(["--from-lines", "x"]), "cannot be used with"),

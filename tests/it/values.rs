@@ -339,7 +339,7 @@ fn wrong_arity_shows_the_parameters() {
         ("noop(1)", "expected no arguments, found 1"),
         (
             "join(\"a\")",
-            "args: expected 3 arguments (first: string, times: u32, last: option<string>), found 1",
+            "args: expected 2 or 3 arguments (first: string, times: u32, last: option<string>), found 1",
         ),
     ] {
         assert_says(

@@ -15,6 +15,7 @@ mod global;
 mod groups;
 mod hints;
 mod jobs;
+mod json;
 mod mcp;
 mod policy;
 mod python;
@@ -45,6 +46,7 @@ pub use self::global::{Global, Output};
 pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
 pub use self::hints::{are_addresses, hint};
 pub use self::jobs::{JobCommand, JobId, JobWait, LogOptions, Logs, Timeline};
+pub use self::json::{JsonArg, check_json, is_json};
 pub use self::mcp::Mcp;
 pub use self::policy::PolicyOptions;
 pub use self::python::{Language, RunPython, Stubs};
@@ -55,9 +57,7 @@ pub use self::things::{
     ListThings, Login, NodeCommand, NodeStart, ObjectCommand, Put, ResourceCommand, Things,
     TokenCommand, WatchOptions,
 };
-pub use self::words::{
-    ArgFile, DirArg, EnvArg, Indices, JsonArg, LabelArg, MAX_ARRAY, NetArg, ResourceArg,
-};
+pub use self::words::{ArgFile, DirArg, EnvArg, Indices, LabelArg, MAX_ARRAY, NetArg, ResourceArg};
 
 use self::words::{amount, duration, memory, size};
 

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde_json::Value as Json;
 use wasmrun_engine::{DirGrant, NetGrant};
 use wasmrun_model::cluster::{LabelKey, LabelValue};
 use wasmrun_model::resource::{Amount, ResourceName};
@@ -191,26 +190,6 @@ impl FromStr for EnvArg {
     }
 }
 
-/// JSON, or `@FILE`, which has it.
-#[derive(Debug, Clone, PartialEq)]
-pub enum JsonArg {
-    Here(Json),
-    File(PathBuf),
-}
-
-impl FromStr for JsonArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.strip_prefix('@') {
-            Some(path) => Ok(Self::File(path.into())),
-            None => serde_json::from_str(text)
-                .map(Self::Here)
-                .map_err(|error| format!("{error}; it must be JSON, such as [1, \"a\"], or @FILE")),
-        }
-    }
-}
-
 /// The most tasks in one array.
 pub const MAX_ARRAY: u64 = 10_000_000;
 
@@ -375,19 +354,5 @@ mod tests {
             PathBuf::from("x=y")
         );
         assert!("0=x".parse::<ArgFile>().is_err());
-    }
-
-    #[test]
-    fn json() {
-        assert_eq!(
-            "[1]".parse::<JsonArg>(),
-            Ok(JsonArg::Here(serde_json::json!([1])))
-        );
-        assert_eq!("@a/b".parse::<JsonArg>(), Ok(JsonArg::File("a/b".into())));
-        let error = "[1".parse::<JsonArg>().unwrap_err();
-        assert!(
-            error.contains("at line 1 column 2; it must be JSON"),
-            "{error}"
-        );
     }
 }

@@ -15,7 +15,7 @@ use wasmrun_model::value::json::{arguments_from_json, from_json};
 use wasmrun_model::value::wave::Invocation;
 use wasmrun_model::value::{Encoded, FunctionType, NumberKind, NumberList, Value, ValueType};
 
-use crate::args::{ArgFile, JsonArg, Submit};
+use crate::args::{ArgFile, JsonArg, Submit, check_json, is_json};
 use crate::fail::Failure;
 use crate::local;
 use crate::names::{self, Names};
@@ -236,7 +236,11 @@ fn read_json(arg: &JsonArg) -> Result<Json, Failure> {
             let file = local::shown(path);
             let bytes = local::read_input(path, FILE_BYTES, "a smaller file, or --dir");
             let bytes = bytes.with_context(|| format!("cannot read {file} for --json-args"))?;
-            Ok(serde_json::from_slice(&bytes).with_context(|| format!("{file} is not JSON"))?)
+            let read = check_json(&bytes).and_then(|()| serde_json::from_slice(&bytes));
+            read.map_err(|error| match is_json(&error) {
+                true => Failure::usage(format!("{file}: {error}")),
+                false => Failure::from(error).context(format!("{file} is not JSON")),
+            })
         }
     }
 }

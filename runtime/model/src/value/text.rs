@@ -109,10 +109,12 @@ pub enum TextFault {
         found: usize,
     },
     /// The wrong number of arguments.
-    #[error("expected {}, found {found}", describe_arguments(.expected))]
+    #[error("expected {}, found {found}", describe_arguments(.expected, *.required))]
     Arguments {
         /// Each parameter as `name: type`.
         expected: Vec<String>,
+        /// How many of them must be given: the others are options.
+        required: usize,
         /// How many arguments there are.
         found: usize,
     },
@@ -274,6 +276,7 @@ pub(super) fn arguments<A>(
             .map(|(name, ty)| format!("{name}: {}", excerpt(ty)));
         return fail(TextFault::Arguments {
             expected: expected.collect(),
+            required,
             found,
         })
         .under(Root::Arguments);
@@ -286,11 +289,14 @@ pub(super) fn arguments<A>(
     Ok(values)
 }
 
-fn describe_arguments(expected: &[String]) -> String {
-    match expected {
-        [] => "no arguments".to_owned(),
-        [one] => format!("1 argument ({one})"),
-        many => format!("{} arguments ({})", many.len(), many.join(", ")),
+fn describe_arguments(expected: &[String], required: usize) -> String {
+    let all = expected.join(", ");
+    match (expected.len(), expected.len() - required) {
+        (0, _) => "no arguments".to_owned(),
+        (1, 0) => format!("1 argument ({all})"),
+        (most, 0) => format!("{most} arguments ({all})"),
+        (most, 1) => format!("{required} or {most} arguments ({all})"),
+        (most, _) => format!("{required} to {most} arguments ({all})"),
     }
 }
 

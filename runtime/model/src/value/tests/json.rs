@@ -170,7 +170,7 @@ fn errors_name_the_part() {
         "args: field \"shape\" is missing; add it, its type is record { points: list<record { x: \
          f32, y: f32 }> }"
     );
-    assert!(error(json!([])).starts_with("args: expected 2 arguments (shape: record"));
+    assert!(error(json!([])).starts_with("args: expected 1 or 2 arguments (shape: record"));
     assert!(
         error(json!(1)).starts_with("args: expected an array or object of arguments for func(")
     );

@@ -193,7 +193,7 @@ fn errors_name_the_part() {
     );
     assert_eq!(
         error("f(1)"),
-        "args: expected 3 arguments (n: u8, shape: record { points: list<record { x: f32, y: f32 }> \
+        "args: expected 2 or 3 arguments (n: u8, shape: record { points: list<record { x: f32, y: f32 }> \
          }, kind: option<variant { at(record { x: f32, y: f32 }), none }>), found 1"
     );
     assert_eq!(
