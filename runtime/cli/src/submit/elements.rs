@@ -4,13 +4,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Component, Path};
 
 use anyhow::Context;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
-use crate::args::{ArrayOptions, Indices, MAX_ARRAY};
+use crate::args::{ArrayOptions, Indices, MAX_ARRAY, check_json, is_json};
 use crate::fail::Failure;
 use crate::local;
 use crate::submit::plan::FILE_BYTES;
@@ -24,10 +25,10 @@ pub struct Elements {
 enum Source {
     Indices(Indices),
     Lines(Text),
-    /// `is_array`: the text is one array of all values, else each has a line of its own.
+    /// `array`: where the values are, if the text is one array of all; else each has a line of its own.
     Json {
         text: Text,
-        is_array: bool,
+        array: Option<Vec<Range<usize>>>,
     },
     /// Paths, in order.
     Files(Vec<String>),
@@ -140,8 +141,8 @@ impl Elements {
         match &self.source {
             Source::Indices(_) => None,
             Source::Lines(_) => Some(Kind::Line),
-            Source::Json { is_array, .. } => Some(Kind::Json {
-                has_line: !is_array,
+            Source::Json { array, .. } => Some(Kind::Json {
+                has_line: array.is_none(),
             }),
             Source::Files(_) => Some(Kind::File),
         }
@@ -168,19 +169,16 @@ impl Source {
             Self::Lines(text) => {
                 Box::new(lines(&text.text).map(move |line| text.item(Kind::Line, line)))
             }
-            Self::Json {
-                text,
-                is_array: false,
-            } => {
+            Self::Json { text, array: None } => {
                 let lines = lines(&text.text).filter(|(_, line)| !line.trim().is_empty());
                 Box::new(lines.map(move |line| text.item(Kind::Json { has_line: true }, line)))
             }
             Self::Json {
                 text,
-                is_array: true,
+                array: Some(values),
             } => {
-                let values = values(&text.text).expect("it was read as an array");
-                let values = values.into_iter().map(RawValue::get).enumerate();
+                let values = values.iter().map(move |range| &text.text[range.clone()]);
+                let values = values.enumerate();
                 Box::new(values.map(move |value| text.item(Kind::Json { has_line: false }, value)))
             }
             Self::Files(paths) => Box::new(paths.iter().map(|path| Item {
@@ -223,19 +221,26 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     (1..).zip(text.lines())
 }
 
-fn values(text: &str) -> serde_json::Result<Vec<&RawValue>> {
-    serde_json::from_str(text)
+/// Where the values of a JSON array are.
+fn values(text: &str) -> serde_json::Result<Vec<Range<usize>>> {
+    let values: Vec<&RawValue> = serde_json::from_str(text)?;
+    let place = |value: &&RawValue| {
+        let first = value.get().as_ptr().addr() - text.as_ptr().addr();
+        first..first + value.get().len()
+    };
+    Ok(values.iter().map(place).collect())
 }
 
 /// Finds out how the text has its values, and that they are JSON.
 fn json(text: Text) -> Result<Source, Failure> {
-    let whole = values(&text.text).map(drop);
+    let whole = values(&text.text);
     if let Err(error) = &whole
         && text.text.trim_start().starts_with('[')
     {
         // Lines of arrays begin like one array does that is not right, but for the end of the first.
         let first = lines(&text.text).find(|(_, line)| !line.trim().is_empty());
-        let is_value = first.is_some_and(|(_, line)| serde_json::from_str::<Json>(line).is_ok());
+        let is_value =
+            first.is_some_and(|(_, line)| serde_json::from_str::<&RawValue>(line).is_ok());
         if !is_value {
             return Err(Failure::usage(format!(
                 "{} is not JSON: {error}",
@@ -243,15 +248,16 @@ fn json(text: Text) -> Result<Source, Failure> {
             )));
         }
     }
-    let is_array = whole.is_ok();
-    let source = Source::Json { text, is_array };
+    let array = whole.ok();
+    let source = Source::Json { text, array };
     for item in source.items() {
-        if let Err(error) = serde_json::from_str::<Json>(item.text) {
+        if let Err(error) = check_json(item.text.as_bytes()) {
             let (line, column, why) = (error.line(), error.column(), error.to_string());
             let place = format!(" at line {line} column {column}");
             let why = why.strip_suffix(&place).unwrap_or(&why);
+            let is = if is_json(&error) { "" } else { " is not JSON" };
             return Err(Failure::usage(format!(
-                "{item} is not JSON: {why}, at column {column}"
+                "{item}{is}: {why}, at column {column}"
             )));
         }
     }
@@ -426,6 +432,10 @@ mod tests {
             (
                 "1 2",
                 "line 1 of f is not JSON: trailing characters, at column 3",
+            ),
+            (
+                "1\n{\"a\": 1, \"a\": 2}",
+                "line 2 of f: the key \"a\" is twice in one object: keep one, at column 12",
             ),
         ] {
             assert_eq!(of(values), Err(says.to_owned()), "{values}");
