@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::{Component, Path};
 
 use anyhow::Context;
+use glob::PatternError;
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
@@ -269,9 +270,10 @@ fn files(patterns: &[String]) -> Result<Vec<String>, Failure> {
     let mut paths = BTreeSet::new();
     for pattern in patterns {
         let cannot = || format!("cannot look for --each '{pattern}'");
-        let mut is_met = false;
-        for path in glob::glob(pattern).with_context(cannot)? {
+        let (mut is_met, mut is_folder) = (false, false);
+        for path in glob::glob(pattern).map_err(|error| no_pattern(pattern, &error))? {
             let path = path.with_context(cannot)?;
+            is_folder |= path.is_dir();
             if !path.is_file() || hidden(&path) > hidden(Path::new(pattern)) {
                 continue;
             }
@@ -284,6 +286,13 @@ fn files(patterns: &[String]) -> Result<Vec<String>, Failure> {
             paths.insert(path?);
             is_met = true;
         }
+        if !is_met && is_folder {
+            let folder = pattern.trim_end_matches("/**").trim_end_matches('/');
+            return Err(Failure::usage(format!(
+                "only folders match --each '{pattern}': the files in them match '{folder}/*', and those at any depth \
+                 '{folder}/**/*'"
+            )));
+        }
         if !is_met {
             let here = std::env::current_dir().unwrap_or_default();
             return Err(Failure::usage(format!(
@@ -293,6 +302,14 @@ fn files(patterns: &[String]) -> Result<Vec<String>, Failure> {
         }
     }
     Ok(paths.into_iter().collect())
+}
+
+fn no_pattern(pattern: &str, error: &PatternError) -> Failure {
+    let why = match error.msg.contains("range") {
+        true => "a [ needs characters and a ] behind it; [[] is a [ itself",
+        false => "** must stand alone between slashes, and there is no ***",
+    };
+    Failure::usage(format!("cannot look for --each '{pattern}': {why}"))
 }
 
 /// How many names of a path begin with a dot.
@@ -462,6 +479,18 @@ mod tests {
         assert_eq!(found.unwrap(), expected);
         let failure = files(&[path("*.txt"), path("*.bin")]).unwrap_err();
         assert!(failure.to_string().starts_with("no file matches --each '"));
+        for (pattern, says) in [
+            (path("d.txt"), "only folders match --each '"),
+            (path("d.txt/"), "d.txt/*', and"),
+            (path("**"), "only folders match --each '"),
+            (path("["), "a [ needs characters and a ] behind it"),
+            (path("[]"), "a [ needs characters and a ] behind it"),
+            (path("***"), "there is no ***"),
+            (path("a**"), "** must stand alone between slashes"),
+        ] {
+            let said = files(&[pattern]).unwrap_err().to_string();
+            assert!(said.contains(says), "{said}");
+        }
         let item = Item {
             kind: Kind::File,
             text: "a/b.c.txt",
