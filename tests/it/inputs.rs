@@ -116,6 +116,10 @@ fn a_line_is_an_argument_of_a_program() {
         "[0] a\n[0] x y\n[1] a\n[1] z\n"
     );
     assert_eq!(run(&["args", "<$line>", "$i"], "x y"), "[0] <x y>\n[0] 0\n");
+    let slip = program("--from-lines", "x")
+        .program(["args", "$lines"])
+        .run();
+    assert_says(&slip.stderr, &["warning: $lines", "did you mean $line?"]);
     assert_eq!(
         run(&["env"], "WASMRUN_ARRAY_INDEX\nWASMRUN_ARRAY_INDEX"),
         "[0] 0\n[1] 1\n"
@@ -221,7 +225,7 @@ fn files_that_are_no_arguments() {
     let pattern = run("echo-string($file)", "a**b");
     assert_says(&pattern, &["cannot look for --each '"]);
     let unnamed = run("echo-string(\"x\")", "a");
-    assert_says(&unnamed, &["has no $file, $path, $name, $stem in it"]);
+    assert_says(&unnamed, &["has no $file, $path, $name or $stem in it"]);
 }
 
 #[test]

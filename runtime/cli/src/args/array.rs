@@ -24,8 +24,9 @@ pub struct ArrayOptions {
     pub from_lines: Option<PathBuf>,
     /// Run one task per JSON value of a file.
     ///
-    /// It has a JSON array, or JSON values, one a line; - is standard input. The value is $json, as $line is; or, where
-    /// --invoke is a name alone, all arguments.
+    /// It has a JSON array, or JSON values, one a line; - is standard input. The value is $json, an argument of its own
+    /// in --invoke; where that is a name alone, the value is all arguments. A program that does not name it gets it as its
+    /// last argument.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Arrays")]
     pub from_json: Option<PathBuf>,
     /// Run one task per file that matches: 'data/**/*.csv'. Repeatable.

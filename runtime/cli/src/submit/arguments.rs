@@ -145,10 +145,11 @@ impl Arguments {
         let item = element.and_then(|element| element.item);
         let invocation = match element {
             Some(element) => {
-                let (text, _) = placed(call, element.index, item.map(|item| item.kind));
-                read_call(&text, call)?
+                let kind = item.map(|item| item.kind);
+                let (text, _) = placed(call, element.index, kind);
+                read_call(&text, call, kind)?
             }
-            None => read_call(call, call)?,
+            None => read_call(call, call, None)?,
         };
         let word = |word: &str, ty: &ValueType| {
             let (item, name) = (item?, word.strip_prefix(WORD)?);
@@ -169,12 +170,23 @@ pub fn function_of(
         Some(index) => placed(invoke, index, kind).0,
         None => invoke.to_owned(),
     };
-    Ok(read_call(&text, invoke)?.name().to_owned())
+    Ok(read_call(&text, invoke, kind)?.name().to_owned())
 }
 
 /// Reads a call that was typed in this way.
-fn read_call(text: &str, typed: &str) -> anyhow::Result<Invocation> {
-    Invocation::parse(text).with_context(|| format!("cannot read the call '{}'", shorten(typed)))
+fn read_call(text: &str, typed: &str, kind: Option<Kind>) -> Result<Invocation, Failure> {
+    let read = Invocation::parse(text);
+    let read = read.with_context(|| format!("cannot read the call '{}'", shorten(typed)));
+    read.map_err(|error| slip(typed, kind).unwrap_or_else(|| error.into()))
+}
+
+/// That a placeholder in a call is mistyped, if one is.
+fn slip(typed: &str, kind: Option<Kind>) -> Option<Failure> {
+    let (wrong, meant) = template::mistyped(typed, Kind::names_of(kind))?;
+    Some(Failure::usage(format!(
+        "in the call '{}' ${wrong} stands for nothing: did you mean ${meant}?",
+        shorten(typed)
+    )))
 }
 
 /// The call with the index in its place and words in those of the other placeholders, and how many these are.
@@ -194,21 +206,21 @@ fn placed(call: &str, index: u64, kind: Option<Kind>) -> (String, usize) {
 
 /// Checks that a call has a placeholder, and that each is a whole argument.
 fn check_placeholders(invoke: &str, kind: Kind) -> Result<(), Failure> {
-    let (name, typed) = (kind.name(), shorten(invoke));
+    let (name, all, typed) = (kind.name(), kind.placeholders(), shorten(invoke));
     let (text, words) = placed(invoke, 0, Some(kind));
     if words == 0 {
-        let all = kind.names().iter().map(|name| format!("${name}"));
-        let all = all.collect::<Vec<_>>().join(", ");
-        return Err(Failure::usage(format!(
-            "the call '{typed}' has no {all} in it: write it where an argument is, in single quotes, so that the shell \
-             leaves it alone; or leave the parentheses out"
-        )));
+        return Err(slip(invoke, Some(kind)).unwrap_or_else(|| {
+            Failure::usage(format!(
+                "the call '{typed}' has no {all} in it: write it where an argument is, in single quotes, so that the shell \
+                 leaves it alone; or leave the parentheses out"
+            ))
+        }));
     }
-    let invocation = read_call(&text, invoke)?;
+    let invocation = read_call(&text, invoke, Some(kind))?;
     let whole = invocation.words().filter(|word| word.starts_with(WORD));
     if whole.count() != words {
         return Err(Failure::usage(format!(
-            "in the call '{typed}' a placeholder is a part of an argument, and must be a whole one: f(${name}, 1)"
+            "in the call '{typed}' {all} is a part of an argument, and must be a whole one: f(${name}, 1)"
         )));
     }
     Ok(())
@@ -343,11 +355,15 @@ mod tests {
         ] {
             assert_eq!(check(call), Ok(()), "{call}");
         }
-        let (none, part) = ("has no $line in it", "is a part of an argument");
+        let (none, part) = ("has no $line in it", "$line is a part of an argument");
+        let meant = "$lines stands for nothing: did you mean $line?";
         for (call, says) in [
             ("f()", none),
             ("f(\"$$line\")", none),
-            ("f(\"$lines\")", none),
+            ("f(\"$lines\")", meant),
+            ("f($lines)", meant),
+            ("f(${LINE}, $line)", "did you mean $line?"),
+            ("f($other)", none),
             ("f([$line])", part),
             ("f({x: $line})", part),
             ("f(some($line))", part),

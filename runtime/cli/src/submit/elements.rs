@@ -80,6 +80,16 @@ impl Kind {
         }
     }
 
+    /// The same, as people read them: `$line`, or `$file, $path, $name or $stem`.
+    pub fn placeholders(self) -> String {
+        let names = self.names().iter().map(|name| format!("${name}"));
+        let names = names.collect::<Vec<_>>().join(", ");
+        match names.rsplit_once(", ") {
+            Some((names, last)) => format!("{names} or {last}"),
+            None => names,
+        }
+    }
+
     /// The same; none for indices alone.
     pub fn names_of(kind: Option<Self>) -> &'static [&'static str] {
         match kind {

@@ -69,6 +69,7 @@ pub fn submit(submit: &Submit, global: &Global, printer: &Printer) -> CommandRes
 fn execute(submit: &Submit, global: &Global, printer: &Printer) -> CommandResult {
     let submit = &script::interpreted(submit)?;
     let elements = Elements::read(&submit.array)?;
+    warn_of_slip(submit, elements.as_ref(), printer);
     check_result_files(submit, elements.as_ref())?;
     let tenant = &submit.task.scheduling.tenant;
     let name = job_name(submit);
@@ -200,6 +201,17 @@ fn check_result_files(submit: &Submit, elements: Option<&Elements>) -> Result<()
         }
     }
     Ok(())
+}
+
+/// Warns of a program's argument that has a mistyped placeholder. In a call it is an error.
+fn warn_of_slip(submit: &Submit, elements: Option<&Elements>, printer: &Printer) {
+    let names = Kind::names_of(elements.and_then(Elements::kind));
+    let mut args = submit.args.iter();
+    if let Some((wrong, meant)) = args.find_map(|arg| template::mistyped(arg, names)) {
+        printer.warn(format_args!(
+            "${wrong} stands for nothing, and stays as it is: did you mean ${meant}? If not, write $${wrong}"
+        ));
+    }
 }
 
 /// Whether Ctrl-C was pressed.

@@ -44,6 +44,21 @@ pub fn names_one(text: &str, names: &[&str]) -> bool {
     found
 }
 
+/// A name in the text that is none of these, and the one of them that it is a slip away from.
+pub fn mistyped<'a>(text: &str, names: &[&'a str]) -> Option<(String, &'a str)> {
+    let mut found = None;
+    fill(text, |name| {
+        let typed = name.to_lowercase();
+        let is_near = |known: &&&str| strsim::damerau_levenshtein(&typed, known) <= 1;
+        if found.is_none() && !names.contains(&name) {
+            let near = names.iter().find(is_near);
+            found = near.map(|near| (name.to_owned(), *near));
+        }
+        None
+    });
+    found
+}
+
 /// The name that follows a dollar sign, and what comes after it.
 fn name(rest: &str) -> Option<(&str, &str)> {
     if let Some(rest) = rest.strip_prefix('{') {
@@ -78,6 +93,19 @@ mod tests {
             "$line ${line ${$i $line}"
         );
         assert_eq!(fill("ä$line-ä${}$", find), "ä$i $line-ä${}$");
+    }
+
+    #[test]
+    fn a_slip_is_found() {
+        let slip = |text: &str| mistyped(text, &["file", "stem"]);
+        for name in ["files", "fil", "flie", "File"] {
+            assert_eq!(
+                slip(&format!("a${name}.b")),
+                Some((name.to_owned(), "file"))
+            );
+        }
+        assert_eq!(slip("$HOME ${stems}"), Some(("stems".to_owned(), "stem")));
+        assert_eq!(slip("$$files $file ${stem}s $HOME $i"), None);
     }
 
     #[test]
