@@ -17,14 +17,15 @@ mod names;
 mod tests;
 mod types;
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use wit_component::DecodedWasm;
 use wit_parser::{Resolve, WorldId};
 
-/// Why there is no code.
-#[derive(Debug, thiserror::Error)]
+/// Why there is no code. `Debug` says the same as `Display`: build scripts end with it.
+#[derive(thiserror::Error)]
 pub enum BindgenError {
     /// The module cannot be read.
     #[error("cannot read {}: {error}", path.display())]
@@ -69,6 +70,12 @@ pub enum BindgenError {
         /// Why not.
         error: io::Error,
     },
+}
+
+impl fmt::Debug for BindgenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 fn list(skipped: &[String]) -> String {

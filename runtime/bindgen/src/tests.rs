@@ -39,4 +39,7 @@ fn what_has_nothing_to_call_is_refused() {
     assert!(text.contains("f: its type has a stream"), "{text}");
     let text = said(Module::from_file("none.wasm"));
     assert!(text.contains("cannot read none.wasm"), "{text}");
+    // What a build script ends with.
+    let shown = format!("{:?}", Module::from_file("none.wasm").unwrap_err());
+    assert_eq!(shown, text);
 }
