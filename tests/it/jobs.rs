@@ -195,6 +195,8 @@ fn the_graph_has_who_started_whom_and_what_they_gave_each_other() {
 #[test]
 fn a_timeline_has_all_attempts_of_a_job() {
     let node = Node::start();
+    let empty = node.wasmrun(["timeline", "--out", "-"]).run();
+    assert_says(&empty.stderr, &["warning: the trace is empty"]);
     assert_eq!(node.submit("fib(4)").ok(), "3\n");
     let job = newest(&node)["id"].as_str().expect("an id").to_owned();
     let filter = format!("job={job}");

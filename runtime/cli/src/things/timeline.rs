@@ -47,6 +47,14 @@ pub fn timeline(options: &Timeline, global: &Global, printer: &Printer) -> Comma
         Some(path) => {
             let replaced = outfile::replace(path, text.as_bytes());
             replaced.with_context(|| format!("cannot write to {}", path.display()))?;
+        }
+    }
+    match path {
+        _ if trace.attempts() == 0 => printer.warn(
+            "the trace is empty: of what was asked for no attempt has run and ended; what runs is in it once it has ended",
+        ),
+        None => {}
+        Some(path) => {
             let nodes = match trace.nodes() {
                 1 => "1 node".to_owned(),
                 many => format!("{many} nodes"),
