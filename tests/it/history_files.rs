@@ -86,7 +86,14 @@ fn a_folder_that_cannot_be_written_is_refused() {
     std::fs::write(&file, "").expect("the scratch folder can be written");
     let start = || node.wasmrun(["node", "start", "--history-dir"]);
     let said = start().arg(&file).fails(2);
-    assert_says(&said, &["no history can be written to", "--history-dir"]);
+    assert_says(
+        &said,
+        &[
+            "no history can be written to",
+            "--history-dir",
+            "it is a file",
+        ],
+    );
     let small = start()
         .arg(node.dir.path())
         .args(["--history-files", "1KiB"]);

@@ -73,6 +73,9 @@ impl Folder {
 
 /// Makes a folder, if there is none, and a file in it, which is deleted.
 fn check(dir: &Path) -> io::Result<()> {
+    if dir.exists() && !dir.is_dir() {
+        return Err(io::Error::other("it is a file"));
+    }
     let mut builder = DirBuilder::new();
     builder.recursive(true).mode(0o700).create(dir)?;
     let file = tempfile::Builder::new()
