@@ -264,15 +264,20 @@ impl Files {
     }
 }
 
-/// An attempt as programs get it in lists, with the time of its end.
+/// An attempt as programs get it in lists, with the time of its end. Its age would be that of when the line was written.
 fn line(row: &TaskRow) -> Json {
     let mut line = row.object();
     line["version"] = 1.into();
-    line["time"] = row
-        .run
-        .as_ref()
-        .and_then(|run| time_of(run.ended_us))
-        .into();
+    // One that did not run has just ended.
+    let now_us = || {
+        row.submitted_us
+            .saturating_add(row.age_ms.saturating_mul(1000))
+    };
+    let ended_us = row.run.as_ref().map_or_else(now_us, |run| run.ended_us);
+    line["time"] = time_of(ended_us).into();
+    if let Some(fields) = line.as_object_mut() {
+        fields.remove("age_ms");
+    }
     line
 }
 
@@ -358,7 +363,19 @@ mod tests {
         assert_eq!(line["time"], "2023-11-14T22:13:20.000001Z");
         assert_eq!(line["id"], JOB.task(7).to_string());
         assert_eq!(line["array_index"], 7);
+        assert_eq!(line.get("age_ms"), None);
         assert_eq!(time_of(u64::MAX), None);
+    }
+
+    #[test]
+    fn what_never_ran_has_a_time() {
+        let row = TaskRow {
+            run: None,
+            submitted_us: 1_700_000_000_000_001,
+            age_ms: 2000,
+            ..row(7)
+        };
+        assert_eq!(line(&row)["time"], "2023-11-14T22:13:22.000001Z");
     }
 
     #[test]
