@@ -195,5 +195,14 @@ fn what_is_no_endpoint_is_refused() {
     assert_says(&start.fails(2), &["http://HOST:PORT"]);
     let start = node.wasmrun(["node", "start"]);
     let start = start.env("OTEL_EXPORTER_OTLP_ENDPOINT", "collector");
-    assert_says(&start.fails(2), &["http://HOST:PORT"]);
+    assert_says(
+        &start.fails(2),
+        &["OTEL_EXPORTER_OTLP_ENDPOINT, as http://HOST:PORT"],
+    );
+    let start = node.wasmrun(["node", "start", "--otlp", "http://127.0.0.1:9"]);
+    let start = start.env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip");
+    assert_says(
+        &start.fails(2),
+        &["cannot be compressed", "unset the variables"],
+    );
 }

@@ -12,8 +12,9 @@ pub struct Endpoint(String);
 /// A text that is no such address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' must be http://HOST:PORT, where a collector takes OTLP over gRPC, such as http://127.0.0.1:4317; for TLS, or another \
-     protocol, run a collector on this machine that forwards"
+    "'{0}' is not the address of a collector: give --otlp, or OTEL_EXPORTER_OTLP_ENDPOINT, as http://HOST:PORT, such as \
+     http://127.0.0.1:4317, where one takes OTLP over gRPC; for https, or OTLP over HTTP, run a collector on this machine that \
+     forwards"
 )]
 pub struct ParseEndpointError(String);
 

@@ -65,11 +65,27 @@ pub enum StartError {
     /// The system has no threads for it.
     #[error("the threads that send to the OpenTelemetry collector cannot be started")]
     Threads(#[from] io::Error),
-    /// A setting is wrong, such as `OTEL_EXPORTER_OTLP_HEADERS`.
+    /// `OTEL_EXPORTER_OTLP_COMPRESSION`, or that of traces or metrics alone, is set.
+    #[error(
+        "spans and metrics cannot be compressed on their way to the OpenTelemetry collector: unset the variables \
+         OTEL_EXPORTER_OTLP_*COMPRESSION"
+    )]
+    Compression,
+    /// Another setting is wrong.
     #[error(
         "the settings for the OpenTelemetry collector are wrong: correct --otlp or the variables OTEL_EXPORTER_OTLP_*"
     )]
-    Settings(#[from] ExporterBuildError),
+    Settings(#[source] ExporterBuildError),
+}
+
+impl From<ExporterBuildError> for StartError {
+    fn from(error: ExporterBuildError) -> Self {
+        match error {
+            ExporterBuildError::UnsupportedCompressionAlgorithm(_)
+            | ExporterBuildError::FeatureRequiredForCompressionAlgorithm(..) => Self::Compression,
+            error => Self::Settings(error),
+        }
+    }
 }
 
 /// Exports until it is dropped, which sends what is left for some seconds.
