@@ -186,6 +186,7 @@ fn a_collector_that_is_not_there_holds_nothing_up() {
     let ended = node.running.take().expect("it runs").end();
     assert_eq!(ended.code, Some(0), "{ended}");
     assert_says(&ended.stderr, &["the collector"]);
+    assert!(!ended.stderr.contains("tonic::"), "{ended}");
 }
 
 #[test]

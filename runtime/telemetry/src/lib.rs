@@ -121,6 +121,7 @@ impl Telemetry {
         let (queue, rows) = mpsc::channel(MOST_WAITING);
         runtime.spawn(read(attempts, queue, meters.clone(), stopped.clone()));
         let sending = send::Sending {
+            endpoint: config.endpoint.clone(),
             exporter,
             scope: scope.build(),
             meters,

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
 use opentelemetry_otlp::SpanExporter;
+use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use wasmrun_model::wire::TaskRow;
 
+use crate::endpoint::Endpoint;
 use crate::meters::{Meters, Said};
 use crate::span;
 
@@ -28,6 +30,7 @@ const MOST_TRIES: usize = 20;
 
 /// The task that sends spans.
 pub(crate) struct Sending {
+    pub(crate) endpoint: Endpoint,
     pub(crate) exporter: SpanExporter,
     pub(crate) scope: InstrumentationScope,
     pub(crate) meters: Arc<Meters>,
@@ -57,10 +60,13 @@ impl Sending {
             tries += 1;
             let error = match timeout(ANSWER, self.exporter.export(spans.to_vec())).await {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(error)) => error.to_string(),
+                Ok(Err(error)) => words(error),
                 Err(_) => format!("it has not answered within {ANSWER:?}"),
             };
             let is_stopped = *self.stopped.borrow();
+            let endpoint = &self.endpoint;
+            let error =
+                format!("{error}; check that a collector takes OTLP over gRPC at {endpoint}");
             if is_stopped || tries == MOST_TRIES {
                 return Err(error);
             }
@@ -73,6 +79,20 @@ impl Sending {
             }
             pause = (pause * 2).min(MOST_PAUSE);
         }
+    }
+}
+
+/// An error of the exporter, as people read it. That of gRPC ends with the `Debug` form of its causes.
+fn words(error: OTelSdkError) -> String {
+    let text = match error {
+        OTelSdkError::InternalFailure(text) => text,
+        error => error.to_string(),
+    };
+    let text = text.split(", source: ").next().unwrap_or_default();
+    let parts = text.strip_prefix("code: '");
+    match parts.and_then(|it| it.split_once("', message: \"")) {
+        Some((code, message)) => format!("{code}: {}", message.trim_end_matches('"')),
+        None => text.to_owned(),
     }
 }
 
@@ -96,6 +116,17 @@ async fn batch(rows: &mut mpsc::Receiver<TaskRow>) -> Vec<TaskRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_are_words() {
+        let words = |text: &str| words(OTelSdkError::InternalFailure(text.to_owned()));
+        let long = "code: 'The service is currently unavailable', message: \"tcp connect error\", source: \
+                    tonic::transport::Error(Transport, ConnectError(Os { code: 111 }))";
+        let short = "The service is currently unavailable: tcp connect error";
+        assert_eq!(words(long), short);
+        assert_eq!(words("code: 'Internal error'"), "code: 'Internal error'");
+        assert_eq!(words("anything"), "anything");
+    }
 
     #[tokio::test]
     async fn a_batch_has_all_that_there_is_and_no_more_than_it_may() {
