@@ -127,6 +127,10 @@ impl Module {
                 let (_, decoded) = decoded.map_err(|error| untyped(format!("{error:#}")))?;
                 (decoded.resolve, decoded.world)
             }
+            // The error of the decoder shows both beginnings as bytes.
+            _ if !bytes.starts_with(b"\0asm") => {
+                return Err(untyped("it is no wasm module".into()));
+            }
             _ => match wit_component::decode(bytes) {
                 Ok(DecodedWasm::Component(resolve, world)) => (resolve, world),
                 Ok(DecodedWasm::WitPackage(..)) => {
