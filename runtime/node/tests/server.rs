@@ -66,7 +66,11 @@ fn wait_for_tasks(client: &Client, state: &str, count: usize) {
             return;
         }
         let is_late = begun.elapsed() > Duration::from_secs(60);
-        assert!(!is_late, "{} {state} and not {count}: {rows:#?}", rows.len());
+        assert!(
+            !is_late,
+            "{} {state} and not {count}: {rows:#?}",
+            rows.len()
+        );
         thread::yield_now();
     }
 }

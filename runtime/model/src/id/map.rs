@@ -3,6 +3,7 @@
 //! Owns where each stands and how it is found. Must not: know what a task is.
 
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 
 use hashbrown::HashTable;
 
@@ -178,6 +179,18 @@ impl<T: OfTask> TaskMap<T> {
         self.slots.iter().flatten()
     }
 
+    /// Those in these slots. A task stays in its slot, so whoever looks at some slots at a time misses none that is there
+    /// all along.
+    pub fn values_in(&self, slots: Range<usize>) -> impl Iterator<Item = &T> {
+        let end = slots.end.min(self.slots.len());
+        self.slots[slots.start.min(end)..end].iter().flatten()
+    }
+
+    /// How many slots there are.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
     fn is_at(&self, task: &TaskId, slot: u32) -> bool {
         self.at(slot).is_some_and(|it| it.task() == task)
     }
@@ -286,6 +299,9 @@ mod tests {
                 let all: BTreeMap<_, _> = map.values().map(|it| (it.0, it.clone())).collect();
                 prop_assert_eq!(&all, &model);
                 prop_assert_eq!(map.len(), model.len());
+                let parts = (0..=map.slots()).step_by(3);
+                let parts = parts.flat_map(|from| map.values_in(from..from + 3));
+                prop_assert!(parts.eq(map.values()));
             }
         }
     }

@@ -162,11 +162,19 @@ pub(crate) struct Group {
     pub(crate) name: String,
 }
 
+/// What a record names, as far as it is looked for by that.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct Kin {
+    pub(crate) parent: Option<TaskId>,
+    pub(crate) actor: Option<ActorId>,
+    pub(crate) ran_at: Option<NodeId>,
+}
+
 /// What stands behind the head.
 #[derive(Serialize, Deserialize)]
 struct Rest<'a> {
-    parent: Option<TaskId>,
-    actor: Option<ActorId>,
+    /// The first, so that it is read without all else.
+    kin: Kin,
     array_index: Option<u64>,
     /// From when it was submitted to its end.
     took_us: u64,
@@ -175,7 +183,6 @@ struct Rest<'a> {
     phases: Phases,
     memory_peak_bytes: u64,
     inputs: Cow<'a, [ObjectId]>,
-    ran_at: Option<NodeId>,
     failure: Option<Cow<'a, Failure>>,
 }
 
@@ -186,6 +193,8 @@ pub(super) struct Chunk {
     starts: Vec<u32>,
     groups: Vec<Group>,
     held: Vec<Vec<HeldResource>>,
+    /// The places of the records that were submitted first and last.
+    span: Option<(Place, Place)>,
 }
 
 impl Chunk {
@@ -208,6 +217,9 @@ impl Chunk {
         let held = index_of(&mut self.held, is_its, || record.held.to_vec());
         let start = u32::try_from(self.bytes.len()).expect("a chunk is short");
         self.starts.push(start);
+        let place = (record.submitted_us, record.id, record.attempt);
+        let (first, last) = self.span.unwrap_or((place, place));
+        self.span = Some((first.min(place), last.max(place)));
         let bytes = &mut self.bytes;
         bytes.extend_from_slice(record.id.as_bytes());
         bytes.extend_from_slice(&record.submitted_us.to_le_bytes());
@@ -216,8 +228,11 @@ impl Chunk {
         bytes.extend_from_slice(&held.to_le_bytes());
         bytes.push(record.outcome as u8);
         let rest = Rest {
-            parent: record.parent,
-            actor: record.actor,
+            kin: Kin {
+                parent: record.parent,
+                actor: record.actor,
+                ran_at: record.ran_at,
+            },
             array_index: record.array_index,
             took_us: record.ended_us.saturating_sub(record.submitted_us),
             waited_us: record.waited_us,
@@ -225,7 +240,6 @@ impl Chunk {
             phases: record.phases,
             memory_peak_bytes: record.memory_peak_bytes,
             inputs: Cow::Borrowed(&record.inputs[..]),
-            ran_at: record.ran_at,
             failure: record.failure.as_ref().map(Cow::Borrowed),
         };
         let bytes = std::mem::take(&mut self.bytes);
@@ -267,6 +281,18 @@ impl Chunk {
         }
     }
 
+    /// The places of the records that were submitted first and last, if there are any.
+    pub(super) fn span(&self) -> Option<(Place, Place)> {
+        self.span
+    }
+
+    /// What a record names.
+    pub(super) fn kin(&self, at: usize) -> Kin {
+        let rest = &self.bytes[self.starts[at] as usize + HEAD_BYTES..];
+        let (kin, _) = postcard::take_from_bytes(rest).expect("it was written by `Chunk::add`");
+        kin
+    }
+
     pub(super) fn record(&self, at: usize) -> Record<'static> {
         let head = self.head(at);
         let bytes = &self.bytes[self.starts[at] as usize..];
@@ -280,8 +306,8 @@ impl Chunk {
             job: head.group.job,
             tenant: head.group.tenant.clone(),
             name: Cow::Owned(head.group.name.clone()),
-            parent: rest.parent,
-            actor: rest.actor,
+            parent: rest.kin.parent,
+            actor: rest.kin.actor,
             array_index: rest.array_index,
             submitted_us: head.submitted_us,
             ended_us: head.submitted_us.saturating_add(rest.took_us),
@@ -291,7 +317,7 @@ impl Chunk {
             memory_peak_bytes: rest.memory_peak_bytes,
             held: Cow::Owned(self.held[held].clone()),
             inputs: rest.inputs,
-            ran_at: rest.ran_at,
+            ran_at: rest.kin.ran_at,
             failure: rest.failure.map(Cow::into_owned),
         }
     }

@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use wasmrun_model::id::TaskId;
 
-pub(crate) use self::chunk::{Failure, Head, Outcome, Record};
+pub(crate) use self::chunk::{Failure, Head, Kin, Outcome, Record};
 
 use self::chunk::Chunk;
 
@@ -205,29 +205,37 @@ impl History {
         std::iter::once(open).chain(sealed).collect()
     }
 
-    /// The records that `fits` says yes to by their heads, and `is_meant` when they are read, submitted before `before`: at
-    /// most `limit`, submitted last first.
+    /// The records that `fits` says yes to by their heads, and `is_meant` by what they name, submitted before `before`: at
+    /// most `limit`, submitted last first. Only those are read as a whole.
     pub(crate) fn find(
         &self,
         before: Option<Place>,
         limit: usize,
         fits: impl Fn(&Head<'_>) -> bool,
-        is_meant: impl Fn(&Record<'_>) -> bool,
+        is_meant: impl Fn(&Kin) -> bool,
     ) -> Vec<Record<'static>> {
         let chunks = self.chunks();
         aside(chunks.len() > QUICK_CHUNKS, || {
             // The places that were submitted last, of which the first is the first to go.
             let mut best: BinaryHeap<Reverse<(Place, usize, usize)>> = BinaryHeap::new();
             for (chunk_ix, chunk) in chunks.iter().enumerate() {
-                for at in 0..chunk.len() {
+                let Some((first, last)) = chunk.span() else {
+                    continue;
+                };
+                if is_late(&best, limit, last) || before.is_some_and(|before| first >= before) {
+                    continue;
+                }
+                // Most are in the order of submission: the best come first.
+                for at in (0..chunk.len()).rev() {
                     let head = chunk.head(at);
                     let place = head.place();
-                    let is_behind = |other: &Reverse<(Place, usize, usize)>| place <= other.0.0;
-                    let is_late = best.len() >= limit && best.peek().is_some_and(is_behind);
-                    if is_late || before.is_some_and(|before| place >= before) || !fits(&head) {
+                    if is_late(&best, limit, place)
+                        || before.is_some_and(|before| place >= before)
+                        || !fits(&head)
+                    {
                         continue;
                     }
-                    if is_meant(&chunk.record(at)) && !self.is_taken(&place) {
+                    if is_meant(&chunk.kin(at)) && !self.is_taken(&place) {
                         best.push(Reverse((place, chunk_ix, at)));
                         if best.len() > limit {
                             best.pop();
@@ -266,6 +274,12 @@ impl History {
     }
 }
 
+/// Whether there are as many as are wanted, all submitted later than what has this place.
+fn is_late(best: &BinaryHeap<Reverse<(Place, usize, usize)>>, limit: usize, place: Place) -> bool {
+    let first = best.peek().filter(|_| best.len() >= limit);
+    first.is_some_and(|Reverse((first, ..))| place <= *first)
+}
+
 /// Does what may take long. Where the thread has other work of a runtime to do, another thread does that meanwhile.
 fn aside<T>(is_long: bool, work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
@@ -281,9 +295,11 @@ fn us(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use wasmrun_model::failure::TaskError;
     use wasmrun_model::fairness::TenantName;
-    use wasmrun_model::id::DriverId;
+    use wasmrun_model::id::{DriverId, NodeId};
     use wasmrun_model::value::Encoded;
 
     use super::*;
@@ -330,10 +346,47 @@ mod tests {
         let before = (page[1].submitted_us, page[1].id, page[1].attempt);
         let page = history.find(Some(before), 2, |_| true, |_| true);
         assert_eq!(page, [record(1), record(0)]);
-        let meant = history.find(None, 9, |_| true, |it| it.submitted_us == 1001);
-        assert_eq!(meant, [record(1)]);
+        let child = Record {
+            parent: Some(record(0).id),
+            actor: Some(record(0).id.actor()),
+            ran_at: Some(NodeId::from_bytes([9; 16])),
+            ..record(4)
+        };
+        history.add(&child);
+        let is_meant = |it: &Kin| {
+            (it.parent, it.actor, it.ran_at) == (child.parent, child.actor, child.ran_at)
+        };
+        let meant = history.find(None, 9, |_| true, is_meant);
+        assert_eq!(meant, [child]);
         assert_eq!(history.last(&record(2).id), Some(record(2)));
-        assert_eq!(history.last(&record(4).id), None);
+        assert_eq!(history.last(&record(5).id), None);
+    }
+
+    #[test]
+    fn a_page_takes_as_many_looks_as_it_has_records_where_all_ended_in_order() {
+        let history = History::new(1 << 20);
+        for number in 0..3000 {
+            history.add(&record(number));
+        }
+        let looks = Cell::new(0);
+        let page = |before| {
+            let found = history.find(
+                before,
+                10,
+                |_| {
+                    looks.set(looks.get() + 1);
+                    true
+                },
+                |_| true,
+            );
+            let ids: Vec<u64> = found.iter().map(|it| it.submitted_us - 1000).collect();
+            (ids, looks.take())
+        };
+        let numbers = |from: u64| (from..from + 10).rev().collect::<Vec<u64>>();
+        assert_eq!(page(None), (numbers(2990), 10));
+        let before = record(100);
+        let before = (before.submitted_us, before.id, before.attempt);
+        assert_eq!(page(Some(before)), (numbers(90), 10));
     }
 
     #[test]

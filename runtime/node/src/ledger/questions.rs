@@ -2,6 +2,7 @@
 //!
 //! Owns the answers. Must not: change anything, but for the scheduler's clock where times are shown.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use wasmrun_engine::HeldResource;
@@ -63,6 +64,24 @@ impl Ledger {
     /// What the node knows of the tasks that have not ended, in no order.
     pub(crate) fn cells(&self) -> impl Iterator<Item = &Arc<TaskCell>> {
         self.tasks.values().map(|entry| &entry.cell)
+    }
+
+    /// The same of those in these slots, of so many.
+    pub(crate) fn cells_in(&self, slots: Range<usize>) -> impl Iterator<Item = &Arc<TaskCell>> {
+        self.tasks.values_in(slots).map(|entry| &entry.cell)
+    }
+
+    /// How many slots there are for tasks.
+    pub(crate) fn slots(&self) -> usize {
+        self.tasks.slots()
+    }
+
+    /// The tasks of a job that have not ended.
+    pub(crate) fn of_job(&self, job: DriverId) -> Vec<TaskId> {
+        let drivers = self.scheduler.drivers();
+        let drivers = drivers.filter(|driver| driver.job() == job);
+        let tasks = drivers.flat_map(|driver| self.of_driver(&driver));
+        tasks.collect()
     }
 
     /// The same of those whose ids begin so.

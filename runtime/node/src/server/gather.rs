@@ -212,16 +212,16 @@ impl Session {
         let mut rows = lists::list(&self.inner, &list);
         let asked = self.asked(Question::List(list.clone()));
         let mut all = self.others(&asked).await;
-        let mut horizon = rows::horizon(&rows, list.page());
+        let mut horizon = rows::horizon(&list, &rows);
         for (_, answer) in all.answers.drain(..) {
             if let Answer::Rows(more) = answer {
-                horizon = horizon.max(rows::horizon(&more, list.page()));
+                horizon = horizon.max(rows::horizon(&list, &more));
                 add(&mut rows, more);
             }
         }
         match &mut rows {
             Rows::Tasks(attempts) if list.what == What::Attempts => {
-                attempts.sort_by_key(|row| std::cmp::Reverse(rows::place(row)));
+                attempts.sort_by_key(|row| std::cmp::Reverse(rows::place(list.what, row)));
             }
             Rows::Tasks(tasks) => *tasks = merged(std::mem::take(tasks)),
             Rows::Actors(actors) => *actors = merged_actors(std::mem::take(actors)),
@@ -234,11 +234,13 @@ impl Session {
         }
         if let (Rows::Tasks(tasks), Some(horizon)) = (&mut rows, horizon) {
             // What is behind it comes with the next page: a node that has more may have some in between.
-            tasks.retain(|row| rows::place(row) >= horizon);
+            tasks.retain(|row| rows::place(list.what, row) >= horizon);
         }
         truncate(&mut rows, list.page());
         let last = match &rows {
-            Rows::Tasks(rows) if rows.len() >= list.page() => rows.last().map(rows::place),
+            Rows::Tasks(rows) if rows.len() >= list.page() => {
+                rows.last().map(|row| rows::place(list.what, row))
+            }
             Rows::Tasks(_) => horizon,
             Rows::Jobs(rows) if rows.len() >= list.page() => rows.last().map(rows::job_place),
             _ => None,

@@ -3,12 +3,11 @@
 //! Owns which rows pass a list's filters. Must not: change anything, or hold the ledger's lock for longer than it takes to
 //! copy rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::IdPrefix;
-use wasmrun_model::task::Phase;
+use wasmrun_model::id::{ActorId, IdPrefix};
 use wasmrun_model::wire::{
     ActorRow, List, ModuleRow, ObjectRow, Refusal, RefusalKind, Request, Rows, TenantRow, What,
 };
@@ -17,11 +16,12 @@ use wasmrun_store::ObjectPlace;
 use super::lookup::is_over;
 use super::session::refusal;
 use super::views::{amounts, status};
-use super::{Inner, cluster, groups, rows, tenants};
+use super::{Inner, cluster, groups, live, rows, tenants};
+use crate::ledger::Ledger;
 use crate::records::actor::ActorCell;
-use crate::records::dead::FAILED;
+use crate::records::dead::{Dead, FAILED};
 use crate::records::object::{Reference, Value};
-use crate::records::task::Work;
+use crate::records::task::{TaskCell, Work};
 
 /// Refuses a request for a list that no row could be in.
 pub(super) fn check(request: &Request) -> Result<(), Refusal> {
@@ -132,56 +132,29 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
         return Vec::new();
     };
     let named = inner.shared.names.all();
-    let mut rows: Vec<ActorRow> = inner.shared.ask(|ledger| {
-        let rows = ledger.cells_with(id).filter_map(|cell| match &cell.work {
-            Work::Create(actor) => Some(ActorRow {
-                id: actor.id,
-                name: named.get(&actor.id).cloned(),
-                class: actor.face.class.clone(),
-                state: ledger
-                    .phase(&cell.id)
-                    .map_or("ended", Phase::name)
-                    .to_owned(),
-                tenant: actor.tenant().clone(),
-                job: cell.driver.job(),
-                node: inner.name(),
-                generation: generation(actor),
-                // Its creation is a task of it, too.
-                calls: ledger.scheduler().of_actor(&actor.id).count() as u64 - 1,
-                state_bytes: actor.checkpoint().map(|it| it.state.len() as u64),
-                failure: actor
-                    .death()
-                    .filter(|why| *why != TaskError::Cancelled)
-                    .map(|why| why.to_string()),
-            }),
-            _ => None,
-        });
-        let dead = ledger.dead.iter().map(|dead| ActorRow {
-            id: dead.id,
-            name: dead.name.clone(),
-            class: dead.class.clone(),
-            state: FAILED.to_owned(),
-            tenant: dead.tenant.clone(),
-            job: dead.driver.job(),
-            node: inner.name(),
-            generation: 0,
-            calls: 0,
-            state_bytes: None,
-            failure: Some(dead.why.to_string()),
-        });
-        let passing = rows.chain(dead).filter(|row| {
-            let name = row.name.clone().unwrap_or_default();
-            let fields: [(&str, &dyn Display); 6] = [
-                ("node", &row.node),
-                ("id", &row.id),
-                ("name", &name),
-                ("class", &row.class),
-                ("state", &row.state),
-                ("tenant", &row.tenant),
-            ];
-            passes(list, &fields)
-        });
-        passing.collect()
+    let mut rows = Vec::new();
+    live::each_cell(inner, id, |ledger, cell| {
+        if let Work::Create(actor) = &cell.work {
+            rows.push(actor_row(inner, ledger, cell, actor, &named));
+        }
+    });
+    let known: BTreeSet<ActorId> = rows.iter().map(|row| row.id).collect();
+    let dead = inner.shared.ask(|ledger| {
+        let dead = ledger.dead.iter().filter(|it| !known.contains(&it.id));
+        dead.map(|it| dead_row(inner, it)).collect::<Vec<_>>()
+    });
+    rows.extend(dead);
+    rows.retain(|row| {
+        let name = row.name.clone().unwrap_or_default();
+        let fields: [(&str, &dyn Display); 6] = [
+            ("node", &row.node),
+            ("id", &row.id),
+            ("name", &name),
+            ("class", &row.class),
+            ("state", &row.state),
+            ("tenant", &row.tenant),
+        ];
+        passes(list, &fields)
     });
     // Those that have failed are the first to be left out.
     rows.sort_by_key(|row| (is_over(&row.state), row.id));
@@ -196,6 +169,47 @@ fn generation(actor: &ActorCell) -> u64 {
     }
     let begun = actor.job().restarts - actor.restarts_left();
     u64::from(begun) + 1
+}
+
+fn actor_row(
+    inner: &Inner,
+    ledger: &Ledger,
+    creation: &TaskCell,
+    actor: &ActorCell,
+    named: &BTreeMap<ActorId, String>,
+) -> ActorRow {
+    let scheduler = ledger.scheduler();
+    let death = actor.death().filter(|why| *why != TaskError::Cancelled);
+    ActorRow {
+        id: actor.id,
+        name: named.get(&actor.id).cloned(),
+        class: actor.face.class.clone(),
+        state: live::state(ledger, creation).to_owned(),
+        tenant: actor.tenant().clone(),
+        job: creation.driver.job(),
+        node: inner.name(),
+        generation: generation(actor),
+        // Its creation is a task of it, too.
+        calls: scheduler.of_actor(&actor.id).count() as u64 - 1,
+        state_bytes: actor.checkpoint().map(|it| it.state.len() as u64),
+        failure: death.map(|why| why.to_string()),
+    }
+}
+
+fn dead_row(inner: &Inner, dead: &Dead) -> ActorRow {
+    ActorRow {
+        id: dead.id,
+        name: dead.name.clone(),
+        class: dead.class.clone(),
+        state: FAILED.to_owned(),
+        tenant: dead.tenant.clone(),
+        job: dead.driver.job(),
+        node: inner.name(),
+        generation: 0,
+        calls: 0,
+        state_bytes: None,
+        failure: Some(dead.why.to_string()),
+    }
 }
 
 fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {

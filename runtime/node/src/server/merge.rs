@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use wasmrun_model::id::{ActorId, TaskId};
-use wasmrun_model::wire::{ActorRow, Refusal, RefusalKind, Rows, Silent, TaskRow};
+use wasmrun_model::wire::{ActorRow, Refusal, RefusalKind, Rows, Silent, TaskRow, What};
 
 use crate::server::{lookup, rows};
 
@@ -50,7 +50,7 @@ pub(super) fn merged(rows: Vec<TaskRow>) -> Vec<TaskRow> {
         tasks.insert(row.id, row);
     }
     let mut rows: Vec<TaskRow> = tasks.into_values().collect();
-    rows.sort_by_key(|row| std::cmp::Reverse(rows::place(row)));
+    rows.sort_by_key(|row| std::cmp::Reverse(rows::place(What::Tasks, row)));
     rows
 }
 

@@ -17,6 +17,7 @@ mod given;
 mod groups;
 mod handed;
 mod lists;
+mod live;
 mod loaded;
 mod logs;
 mod lookup;

@@ -1,25 +1,25 @@
 //! Rows of tasks, attempts and jobs: those that live, from the ledger, and those that have ended, from the history.
 //!
 //! Owns which of them a list wants, and their order: submitted last first. Must not: change anything, or hold the ledger's
-//! lock for longer than it takes to copy a thousand rows, or to look where each live task stands.
+//! lock for longer than it takes to look at a thousand tasks. What a page costs follows from its length, as far as that can be:
+//! see [`live`] and [`History::find`](crate::history::History::find).
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, DriverId, IdPrefix, NodeId, TaskId};
 use wasmrun_model::task::Phase;
-use wasmrun_model::wire::{Held, JobRow, JobTasks, List, Rows, Run, TaskRow, What};
+use wasmrun_model::wire::{JobRow, JobTasks, List, Rows, Run, TaskRow, What};
 
 use super::Inner;
 use super::lists::passes;
+use super::live::{self, AT_A_TIME, held, live_rows};
 use super::views::{Asker, ms};
 use crate::history::{Head, Outcome, Place, Record};
 use crate::ledger::Ledger;
 use crate::ledger::jobs::Job;
 use crate::records::task::TaskCell;
-
-/// For how many rows the ledger is locked at a time.
-const ROWS_AT_A_TIME: usize = 1000;
 
 /// The place of a row in its list, as text: for [`List::after`].
 pub(super) fn place_text((submitted_us, id, attempt): Place) -> String {
@@ -37,15 +37,22 @@ pub(super) fn parse_place(text: &str) -> Option<Place> {
     parts.next().is_none().then_some(place)
 }
 
-/// The place of a task's row, or an attempt's.
-pub(super) fn place(row: &TaskRow) -> Place {
-    (row.submitted_us, row.id, row.attempt)
+/// The place of a row in the list of tasks, or of attempts. A task is in the first one once, and its place there stays as its
+/// attempts go on.
+pub(super) fn place(what: What, row: &TaskRow) -> Place {
+    let attempt = match what {
+        What::Attempts => row.attempt,
+        _ => 0,
+    };
+    (row.submitted_us, row.id, attempt)
 }
 
 /// The place of the last row of a node that may have more of them than fit on a page.
-pub(super) fn horizon(rows: &Rows, page: usize) -> Option<Place> {
+pub(super) fn horizon(list: &List, rows: &Rows) -> Option<Place> {
     match rows {
-        Rows::Tasks(rows) if rows.len() >= page => rows.last().map(place),
+        Rows::Tasks(rows) if rows.len() >= list.page() => {
+            rows.last().map(|row| place(list.what, row))
+        }
         _ => None,
     }
 }
@@ -56,14 +63,14 @@ pub(super) fn job_place(row: &JobRow) -> Place {
 }
 
 /// What a list wants of tasks, by what takes no row to look at.
-struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     list: &'a List,
-    id: IdPrefix,
-    job: IdPrefix,
+    pub(super) id: IdPrefix,
+    pub(super) job: IdPrefix,
     parent: Option<IdPrefix>,
     actors: Option<BTreeSet<ActorId>>,
     actor: Option<IdPrefix>,
-    after: Option<Place>,
+    pub(super) after: Option<Place>,
 }
 
 impl<'a> Wanted<'a> {
@@ -98,10 +105,6 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    fn is_behind(&self, place: Place) -> bool {
-        self.after.is_none_or(|after| place < after)
-    }
-
     fn is_actor(&self, actor: Option<ActorId>) -> bool {
         let Some(named) = &self.actors else {
             return true;
@@ -116,8 +119,24 @@ impl<'a> Wanted<'a> {
         self.parent.is_none_or(begins)
     }
 
+    /// Whether a task that lives at this node is meant. Its row says the same, unless it has gone on meanwhile.
+    pub(super) fn lives(&self, ledger: &Ledger, cell: &TaskCell, node: &str) -> bool {
+        let mut filters = self.list.filters.iter();
+        self.id.begins(&cell.id)
+            && self.job.begins(&cell.driver.job())
+            && self.is_actor(cell.work.actor())
+            && filters.all(|(field, value)| match field.as_str() {
+                "name" => cell.work.name() == value.as_str(),
+                "state" => live::state(ledger, cell) == value,
+                "tenant" => cell.work.terms().tenant.as_str() == value,
+                "node" => node == value,
+                "parent" => self.is_parent(ledger.parent(&cell.id)),
+                _ => true,
+            })
+    }
+
     /// Whether a row has all that is asked for. Its actor was looked at before.
-    fn passes(&self, row: &TaskRow) -> bool {
+    pub(super) fn passes(&self, row: &TaskRow) -> bool {
         let mut filters = self.list.filters.iter();
         let actor = filters.find(|(field, _)| field == "actor");
         let parent = row.parent.map(|it| it.to_string()).unwrap_or_default();
@@ -151,6 +170,38 @@ impl<'a> Wanted<'a> {
     }
 }
 
+/// The nodes where a list wants tasks to have run.
+struct RanAt<'a> {
+    inner: &'a Inner,
+    name: Option<&'a str>,
+    /// Whether it is this one.
+    known: RefCell<BTreeMap<NodeId, bool>>,
+}
+
+impl<'a> RanAt<'a> {
+    fn of(inner: &'a Inner, list: &'a List) -> Self {
+        let name = list.filters.iter().find(|(field, _)| field == "node");
+        Self {
+            inner,
+            name: name.map(|(_, name)| name.as_str()),
+            known: RefCell::default(),
+        }
+    }
+
+    /// Whether this is one of them; none is this node.
+    fn has(&self, node: Option<NodeId>) -> bool {
+        let Some(name) = self.name else {
+            return true;
+        };
+        let Some(node) = node else {
+            return *self.inner.shared.name == *name;
+        };
+        let is_it = || names_of(self.inner, BTreeSet::from([node]))[&node] == name;
+        let mut known = self.known.borrow_mut();
+        *known.entry(node).or_insert_with(is_it)
+    }
+}
+
 /// The tasks, or the attempts that have ended, that a list wants: one page.
 pub(super) fn tasks(inner: &Inner, list: &List) -> Vec<TaskRow> {
     let Some(wanted) = Wanted::of(inner, list) else {
@@ -159,96 +210,23 @@ pub(super) fn tasks(inner: &Inner, list: &List) -> Vec<TaskRow> {
     let page = list.page();
     let mut rows = match list.what {
         What::Attempts => Vec::new(),
-        _ => live(inner, &wanted, page),
+        _ => live::page(inner, &wanted, page),
     };
     let lives: BTreeSet<TaskId> = rows.iter().map(|row| row.id).collect();
+    let ran_at = RanAt::of(inner, list);
     let records = inner.shared.history.find(
         wanted.after,
         page,
         |head| wanted.fits(head),
-        |record| wanted.is_actor(record.actor) && wanted.is_parent(record.parent),
+        |kin| wanted.is_actor(kin.actor) && wanted.is_parent(kin.parent) && ran_at.has(kin.ran_at),
     );
     // It may have ended between both looks.
     let records = records.into_iter().filter(|it| !lives.contains(&it.id));
     let ended = ended_rows(inner, &records.collect::<Vec<_>>());
     rows.extend(ended.into_iter().filter(|row| wanted.passes(row)));
-    rows.sort_by_key(|row| std::cmp::Reverse(place(row)));
+    rows.sort_by_key(|row| std::cmp::Reverse(place(list.what, row)));
     rows.truncate(page);
     rows
-}
-
-/// The live tasks that are wanted, a page of them at most.
-fn live(inner: &Inner, wanted: &Wanted<'_>, page: usize) -> Vec<TaskRow> {
-    let history = &inner.shared.history;
-    let mut places: Vec<Place> = inner.shared.ask(|ledger| {
-        let cells = ledger.cells_with(wanted.id).filter(|cell| {
-            wanted.job.begins(&cell.driver.job())
-                && wanted.is_actor(cell.work.actor())
-                && (wanted.parent.is_none() || wanted.is_parent(ledger.parent(&cell.id)))
-        });
-        let places = cells.map(|cell| (history.unix_us(cell.submitted), cell.id, 0));
-        places.filter(|place| wanted.is_behind(*place)).collect()
-    });
-    places.sort_unstable_by_key(|place| std::cmp::Reverse(*place));
-    let mut found = Vec::new();
-    for places in places.chunks(ROWS_AT_A_TIME) {
-        let ids = places.iter().map(|(_, id, _)| *id);
-        let rows = live_rows(inner, ids);
-        found.extend(rows.into_iter().filter(|row| wanted.passes(row)));
-        if found.len() >= page {
-            break;
-        }
-    }
-    found
-}
-
-/// The rows of those that live by now.
-pub(super) fn live_rows(inner: &Inner, ids: impl Iterator<Item = TaskId>) -> Vec<TaskRow> {
-    inner.shared.ask(|ledger| {
-        let cells = ids.filter_map(|id| ledger.cell(&id));
-        cells.map(|cell| live_row(inner, ledger, &cell)).collect()
-    })
-}
-
-pub(super) fn live_row(inner: &Inner, ledger: &Ledger, cell: &TaskCell) -> TaskRow {
-    let phase = ledger.phase(&cell.id);
-    let attempt = ledger.scheduler().task(&cell.id);
-    let attempt = attempt.map_or(0, |it| it.attempt.number());
-    let has_begun = matches!(
-        phase,
-        Some(Phase::Dispatching | Phase::Running | Phase::Blocked)
-    );
-    let given = ledger.given(&cell.id);
-    TaskRow {
-        id: cell.id,
-        name: cell.work.name().into_owned(),
-        state: phase.map_or("ended", Phase::name).to_owned(),
-        tenant: cell.work.terms().tenant.clone(),
-        job: cell.driver.job(),
-        parent: ledger.parent(&cell.id),
-        actor: cell.work.actor(),
-        array_index: given.and_then(|it| it.array_index),
-        attempt: match has_begun {
-            true => attempt,
-            false => attempt.saturating_sub(1),
-        },
-        is_detached: cell.driver.is_detached(),
-        submitted_us: inner.shared.history.unix_us(cell.submitted),
-        age_ms: ms(cell.submitted.elapsed()),
-        node: inner.name(),
-        inputs: given.map_or_else(Vec::new, |it| it.inputs.clone()),
-        held: ledger.holds(&cell.id).iter().map(held).collect(),
-        run: None,
-        error: None,
-    }
-}
-
-fn held(held: &wasmrun_engine::HeldResource) -> Held {
-    Held {
-        name: held.name.clone(),
-        steps: held.amount,
-        units: held.units.clone(),
-    }
 }
 
 /// The rows of attempts that have ended.
@@ -362,7 +340,7 @@ pub(super) fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {
     loop {
         let before = last;
         inner.shared.ask(|ledger| {
-            for (id, job) in ledger.jobs.after(last).take(ROWS_AT_A_TIME) {
+            for (id, job) in ledger.jobs.after(last).take(AT_A_TIME) {
                 last = Some(*id);
                 if prefix.begins(id) {
                     let running = running.remove(id).unwrap_or_default();
@@ -484,6 +462,17 @@ mod tests {
         for text in ["", "7", "7-x-2", "7--2", "a-b-c-d"] {
             assert_eq!(parse_place(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_task_keeps_its_place_as_its_attempts_go_on() {
+        let id = DriverId::from_bytes([1; 16]).task(3);
+        let [first, second] = [1, 2].map(|attempt| TaskRow {
+            attempt,
+            ..TaskRow::example(id)
+        });
+        assert_eq!(place(What::Tasks, &first), place(What::Tasks, &second));
+        assert!(place(What::Attempts, &first) < place(What::Attempts, &second));
     }
 
     #[test]

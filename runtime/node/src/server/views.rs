@@ -19,7 +19,7 @@ use wasmrun_model::wire::{
 
 use super::registry::Record;
 use super::session::refusal;
-use super::{Inner, rows};
+use super::{Inner, live, rows};
 use crate::actor::Actor;
 use crate::history::{Failure, Outcome, Record as Attempt};
 use crate::ledger::Ledger;
@@ -317,7 +317,7 @@ pub(super) fn describe(
     let unknown = || missing(asker.tenant, "task", task);
     let (live, dead) = inner.shared.ask(|ledger| {
         let live = ledger.cell(task).map(|cell| {
-            let row = rows::live_row(inner, ledger, &cell);
+            let row = live::live_row(inner, ledger, &cell);
             let explanation = ledger.explain(task);
             let explanation = explanation.map(|it| it.to_string() + &whom(inner, ledger, &row));
             (row, explanation, ledger.reads(task))
