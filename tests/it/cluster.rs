@@ -61,9 +61,13 @@ impl Member {
         self.dir.path().join("state")
     }
 
+    /// Where clients find it.
+    pub(crate) fn address(&self) -> String {
+        format!("unix:{}/own/node.sock", self.dir.path().display())
+    }
+
     pub(crate) fn command(&self, args: &[&str]) -> Wasmrun {
-        let address = format!("unix:{}/own/node.sock", self.dir.path().display());
-        Wasmrun::new(args).env("WASMRUN_ADDRESS", address)
+        Wasmrun::new(args).env("WASMRUN_ADDRESS", self.address())
     }
 
     fn starting(&self, args: &[&str]) -> Wasmrun {

@@ -48,6 +48,7 @@ mod objects;
 mod orphans;
 mod otlp;
 mod output;
+mod pages;
 mod placing;
 mod policies;
 mod pools;

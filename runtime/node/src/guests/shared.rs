@@ -345,6 +345,12 @@ impl Shared {
         });
     }
 
+    /// When a task was submitted, in microseconds since 1970, by the clock of the node where that was.
+    pub(crate) fn submitted_us(&self, cell: &TaskCell) -> u64 {
+        let here = || self.history.unix_us(cell.submitted);
+        cell.elsewhere_us().unwrap_or_else(here)
+    }
+
     /// Adds an attempt that has ended to the history.
     fn remember(&self, ended: &Ended, is_retried: bool) {
         let Ended { cell, report, .. } = ended;

@@ -24,6 +24,8 @@ pub(super) struct Arriving {
     pub(super) spec: TaskSpec,
     pub(super) attempt: Attempt,
     pub(super) hops: u8,
+    /// See [`Place`](super::protocol::Place).
+    pub(super) submitted_us: u64,
 }
 
 impl Arriving {

@@ -114,6 +114,7 @@ impl Exchange {
             },
             is_heard: call.listener.is_some(),
             home: self.homes.of(&cell.driver).unwrap_or(self.me),
+            submitted_us: self.shared.upgrade().map_or(0, |it| it.submitted_us(cell)),
         }
     }
 
@@ -151,6 +152,7 @@ impl Exchange {
             input,
             is_heard,
             home,
+            submitted_us,
         } = place;
         let Message::Place {
             spec,
@@ -190,6 +192,7 @@ impl Exchange {
             spec,
             attempt,
             hops,
+            submitted_us,
         };
         let (order, create) = match deed {
             Deed::Call(order) => return self.call_arrived(arriving, call, &order),
@@ -330,8 +333,10 @@ impl Exchange {
             spec,
             attempt,
             hops,
+            submitted_us,
         } = arriving;
         let cell = TaskCell::new(spec.id, spec.driver, work, shared.home());
+        let cell = cell.submitted_elsewhere(submitted_us);
         cell.share();
         let incoming = Incoming {
             from,

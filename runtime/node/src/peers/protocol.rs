@@ -183,6 +183,9 @@ pub(crate) struct Place {
     pub(crate) is_heard: bool,
     /// Where the task's driver is: all that it has started ends with that node.
     pub(crate) home: NodeId,
+    /// When it was submitted, in microseconds since 1970 by the clock of the node where that was. Its place in lists follows
+    /// from that, at each node the same.
+    pub(crate) submitted_us: u64,
 }
 
 /// What a task is to do.

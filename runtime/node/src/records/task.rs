@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -71,7 +72,10 @@ pub(crate) struct TaskCell {
     pub(crate) id: TaskId,
     pub(crate) driver: DriverId,
     pub(crate) work: Work,
+    /// When it was submitted, or came from another node.
     pub(crate) submitted: Instant,
+    /// When it was submitted at another node, in microseconds since 1970 by the clock there.
+    elsewhere_us: Option<NonZeroU64>,
     home: Arc<Home>,
     /// Whether the scheduler has tasks that need what this one makes.
     has_dependents: AtomicBool,
@@ -208,6 +212,7 @@ impl TaskCell {
             has_dependents: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
             submitted: Instant::now(),
+            elsewhere_us: None,
             phase: AtomicU8::new(READY),
             cancelled: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
@@ -216,6 +221,17 @@ impl TaskCell {
             notes: OnceLock::new(),
             recipe: OnceLock::new(),
         }
+    }
+
+    /// The same, which was submitted at another node, in microseconds since 1970 by the clock there.
+    pub(crate) fn submitted_elsewhere(mut self, us: u64) -> Self {
+        self.elsewhere_us = NonZeroU64::new(us);
+        self
+    }
+
+    /// When it was submitted, if that was at another node, in microseconds since 1970 by the clock there.
+    pub(crate) fn elsewhere_us(&self) -> Option<u64> {
+        self.elsewhere_us.map(NonZeroU64::get)
     }
 
     /// The same, started by another, which counts it until it ends.

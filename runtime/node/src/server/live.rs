@@ -46,7 +46,7 @@ fn youngest(inner: &Inner, wanted: &Wanted<'_>, after: Option<Place>, most: usiz
     // The first is the first to go.
     let mut best: BinaryHeap<Reverse<Place>> = BinaryHeap::new();
     each(inner, wanted, |ledger, cell| {
-        let place = (submitted_us(inner, cell), cell.id, 0);
+        let place = (inner.shared.submitted_us(cell), cell.id, 0);
         let first = best.peek().filter(|_| best.len() >= most);
         if after.is_some_and(|after| place >= after)
             || first.is_some_and(|Reverse(first)| place <= *first)
@@ -113,11 +113,6 @@ pub(super) fn state(ledger: &Ledger, cell: &TaskCell) -> &'static str {
     ledger.phase(&cell.id).map_or("ended", Phase::name)
 }
 
-/// When it was submitted, in microseconds since 1970.
-fn submitted_us(inner: &Inner, cell: &TaskCell) -> u64 {
-    inner.shared.history.unix_us(cell.submitted)
-}
-
 pub(super) fn live_row(inner: &Inner, ledger: &Ledger, cell: &TaskCell) -> TaskRow {
     let phase = ledger.phase(&cell.id);
     let attempt = ledger.scheduler().task(&cell.id);
@@ -141,7 +136,7 @@ pub(super) fn live_row(inner: &Inner, ledger: &Ledger, cell: &TaskCell) -> TaskR
             false => attempt.saturating_sub(1),
         },
         is_detached: cell.driver.is_detached(),
-        submitted_us: submitted_us(inner, cell),
+        submitted_us: inner.shared.submitted_us(cell),
         age_ms: ms(cell.submitted.elapsed()),
         node: inner.name(),
         inputs: given.map_or_else(Vec::new, |it| it.inputs.clone()),
