@@ -5,12 +5,11 @@
 use std::sync::Arc;
 
 use wasmrun_model::id::{NodeId, ObjectId, OfTask, TaskId};
-use wasmrun_model::task::Argument;
 use wasmrun_model::wire::TaskRow;
 
 use crate::ledger::todo::Todo;
 use crate::records::actor_ref::ActorRef;
-use crate::records::job::Call;
+use crate::records::job::{Argument, Call};
 use crate::records::task::TaskCell;
 use crate::records::wait::Countdown;
 
@@ -39,20 +38,24 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) array_index: Option<u64>,
-    /// The objects, the first [`TaskRow::MOST_INPUTS`].
+    /// The objects, also those that are there from the start: the first [`TaskRow::MOST_INPUTS`].
     pub(crate) inputs: Vec<ObjectId>,
 }
 
 impl Given {
-    /// Of a task that is to do this and needs those; `None` where there is nothing to say.
-    pub(super) fn of(call: &Call, args: &[Argument]) -> Option<Box<Self>> {
-        if call.array_index.is_none() && args.is_empty() {
+    /// Of a task that is to do this; `None` where there is nothing to say.
+    pub(super) fn of(call: &Call) -> Option<Box<Self>> {
+        let objects = call.values.iter().filter_map(|value| match value {
+            Argument::Object(object) => Some(object.id()),
+            Argument::Value(_) => None,
+        });
+        let inputs: Vec<ObjectId> = objects.take(TaskRow::MOST_INPUTS).collect();
+        if call.array_index.is_none() && inputs.is_empty() {
             return None;
         }
-        let inputs = args.iter().map(|needed| needed.object);
         Some(Box::new(Self {
             array_index: call.array_index,
-            inputs: inputs.take(TaskRow::MOST_INPUTS).collect(),
+            inputs,
         }))
     }
 }

@@ -57,7 +57,7 @@ impl Ledger {
             self.dead.forget(&actor.id);
         }
         let args = needs(&call);
-        let given = Given::of(&call, &args);
+        let given = Given::of(&call);
         let spec = TaskSpec {
             id: cell.id,
             driver,
@@ -158,7 +158,7 @@ impl Ledger {
             report: Report::never_ran(&cell, error),
             cell,
             parent,
-            given: Given::of(&call, &needs(&call)),
+            given: Given::of(&call),
         });
         todo.trash.calls.push(call);
         todo
