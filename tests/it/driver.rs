@@ -458,3 +458,56 @@ fn a_module_stays_loaded_for_who_uses_it_whatever_others_load() {
     let sum = driver.submit("add", [number(1), number(2)]);
     assert_eq!(driver.number(&sum), 3);
 }
+
+#[test]
+fn who_needs_an_object_is_told() {
+    let driver = Driver::start();
+    let count = encode(&ValueType::U32, &Value::U32(20_000)).unwrap();
+    let data = driver.submit("ramp", [count.into()]);
+    let create = CreateActor::new(&driver.module, "keeper", Vec::new());
+    let create = driver.client.create_actor(create);
+    let keeper = driver.client.wait(create).unwrap();
+    let kept = driver.call(&keeper, "keep", vec![Argument::from(&data)]);
+    driver.client.wait(kept.get(None)).unwrap();
+    // Whoever comes behind these waits.
+    let spins = [(); 2].map(|()| driver.submit("spin-task", []));
+    let sum = driver.submit("sum", [Argument::from(&data)]);
+    driver.wait_for_running("spin-task");
+
+    let id = data.id().to_string();
+    let told = driver.node.wasmrun(["get", &id]).json(0);
+    assert_eq!(
+        (&told["kind"], &told["id"]),
+        (&"object".into(), &id.clone().into())
+    );
+    let copy = &told["copies"][0];
+    assert_eq!(
+        (&copy["copy"], &copy["kept"]),
+        (&"primary".into(), &false.into())
+    );
+    let holders = told["holders"].as_array().expect("a list").iter();
+    let holders: Vec<_> = holders
+        .map(|it| ["kind", "how", "id"].map(|field| it[field].as_str().unwrap_or_default()))
+        .collect();
+    let (actor, task) = (keeper.id().to_string(), sum.id().task().to_string());
+    assert!(holders.contains(&["actor", "handle", &*actor]), "{told}");
+    assert!(holders.contains(&["task", "argument", &*task]), "{told}");
+    let drivers = holders.iter().filter(|it| it[..2] == ["driver", "handle"]);
+    assert_eq!(drivers.count(), 1, "{told}");
+    // A task's id is the task's as long as that is remembered.
+    let task = driver.node.wasmrun(["get", &id[..32]]).json(0);
+    assert_eq!(task["kind"], "task");
+    let people = driver.node.wasmrun(["get", &id]).ok();
+    assert_says(&people, &["copies:", "primary", "who needs it:", "keeper"]);
+    drop((spins, sum));
+
+    // What stays until it is deleted.
+    let file = driver.node.dir.path().join("file");
+    fs::write(&file, vec![7; 100_000]).unwrap();
+    let put = driver.node.wasmrun(["put"]).arg(&file).ok();
+    let told = driver.node.wasmrun(["get", put.trim()]).json(0);
+    assert_eq!(told["holders"].as_array().map(Vec::len), Some(1), "{told}");
+    assert_eq!(told["holders"][0]["how"], "kept");
+    let missing = driver.node.wasmrun(["get", &"0".repeat(40)]).fails(2);
+    assert_says(&missing, &["there is no object"]);
+}

@@ -125,7 +125,7 @@ pub enum Command {
     Top,
     /// List what a running node has.
     List(ListThings),
-    /// Show all about one task, job or actor.
+    /// Show all about one task, job, actor or object.
     Get(Id),
     /// Say where a task, a job, an actor or a placement group stands, and why it does not run or is not ready.
     Explain(Id),

@@ -112,6 +112,8 @@ pub enum Described {
     Actor(Box<wire::ActorDetail>),
     /// All that a session has submitted.
     Job(Box<wire::JobDetail>),
+    /// An object, with those who need it.
+    Object(Box<wire::ObjectDetail>),
 }
 
 impl Described {
@@ -119,7 +121,7 @@ impl Described {
     pub fn task(self) -> Option<wire::TaskDetail> {
         match self {
             Self::Task(task) => Some(*task),
-            Self::Actor(_) | Self::Job(_) => None,
+            Self::Actor(_) | Self::Job(_) | Self::Object(_) => None,
         }
     }
 }
@@ -436,6 +438,7 @@ impl Client {
             Response::Task(task) => Ok(Described::Task(task)),
             Response::ActorDetail(actor) => Ok(Described::Actor(actor)),
             Response::Job(job) => Ok(Described::Job(job)),
+            Response::ObjectDetail(object) => Ok(Described::Object(object)),
             other => Err(Error::unexpected(&other)),
         }
     }

@@ -25,9 +25,9 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
 
 use crate::wire::{
-    ActorDetail, ActorRow, Amounts, ClientRow, GroupRow, Held, JobDetail, JobRow, Listed,
-    MemberRow, ModuleRow, NodeStatus, ObjectRow, Rows, ShareRow, Silent, TaskDetail, TaskRow,
-    TenantRow, TokenRow, What,
+    ActorDetail, ActorRow, Amounts, ClientRow, GroupRow, Held, Holder, JobDetail, JobRow, Listed,
+    MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows, ShareRow, Silent, TaskDetail,
+    TaskRow, TenantRow, TokenRow, What,
 };
 
 /// The version of the state API: `version` of each answer.
@@ -129,6 +129,9 @@ objects! {
         "node": row.node,
         "tenant": row.tenant.as_str(),
         "kept": row.is_kept,
+        "copy": row.copy,
+        "references": row.references,
+        "pins": row.pins,
     }
     |row: ModuleRow| {
         "digest": row.digest.to_string(),
@@ -229,6 +232,22 @@ objects! {
         "version": VERSION,
         "kind": "job",
         "tasks": all(&job.tasks),
+    }
+    |holder: Holder| {
+        "kind": holder.kind,
+        "id": holder.id,
+        "name": holder.name,
+        "state": holder.state,
+        "how": holder.how,
+        "node": holder.node,
+    }
+    |it: ObjectDetail| of it.copies[0]; of it.silent[..]; {
+        "version": VERSION,
+        "kind": "object",
+        "task": it.copies[0].id.task().to_string(),
+        "copies": all(&it.copies),
+        "holders": all(&it.holders),
+        "more_holders": it.more_holders,
     }
 }
 
@@ -417,6 +436,9 @@ mod tests {
         has("One task", TaskDetail::FIELDS);
         has("One actor", ActorDetail::FIELDS);
         has("One job", &[JobDetail::FIELDS, <[Silent]>::FIELDS].concat());
+        let object = [ObjectDetail::FIELDS, <[Silent]>::FIELDS].concat();
+        has("One object", &object);
+        has("Who needs an object", Holder::FIELDS);
     }
 
     #[test]

@@ -34,7 +34,7 @@ pub fn ended(what: Option<&Described>, text: &str) -> String {
             let id = actor.row.id.to_string();
             format!("actor {} is ended", shown(&id, actor.row.name.as_deref()))
         }
-        None => format!("{text} is cancelled"),
+        Some(Described::Object(_)) | None => format!("{text} is cancelled"),
     }
 }
 

@@ -120,6 +120,7 @@ impl Thing {
                 Self::Actor(row.id, name.unwrap_or_else(|| rows::short(&id).to_owned()))
             }
             Described::Job(job) => Self::Job(job.row.id),
+            Described::Object(object) => Self::Task(object.copies[0].id.task()),
         }
     }
 

@@ -1,14 +1,16 @@
-//! `get`: all about one task, job or actor.
+//! `get`: all about one task, job, actor or object.
 
 use serde_json::Value as Json;
 use wasmrun_client::Described;
 use wasmrun_client::rows::Object;
-use wasmrun_client::wire::{ActorDetail, Held, Run, TaskDetail, TaskRow};
+use wasmrun_client::wire::{
+    ActorDetail, Held, Holder, ObjectDetail, ObjectRow, Run, TaskDetail, TaskRow,
+};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::resource::Amount;
 use wasmrun_model::units;
 
-use super::{jobs, rows};
+use super::{jobs, rows, warn_of_silent};
 use crate::args::{Global, Id, Output};
 use crate::fail::CommandResult;
 use crate::printer::{Column, Printer, table};
@@ -23,6 +25,11 @@ pub fn get(id: &Id, global: &Global, printer: &Printer) -> CommandResult {
         Described::Task(task) => one(printer, task.object(), &task_lines(&task)),
         Described::Actor(actor) => one(printer, actor.object(), &actor_lines(&actor)),
         Described::Job(job) => jobs::show(&client, &job, printer),
+        Described::Object(object) => {
+            one(printer, object.object(), &object_lines(&object))?;
+            warn_of_silent(&object.silent, printer);
+            Ok(())
+        }
     }
 }
 
@@ -32,6 +39,7 @@ pub fn text(of: &Described) -> String {
         Described::Task(task) => task_lines(task).join("\n"),
         Described::Actor(actor) => actor_lines(actor).join("\n"),
         Described::Job(job) => jobs::header(&job.row).join("\n"),
+        Described::Object(object) => object_lines(object).join("\n"),
     }
 }
 
@@ -189,4 +197,68 @@ fn actor_lines(actor: &ActorDetail) -> Vec<String> {
     lines.extend(row.failure.iter().map(|why| format!("failure   {why}")));
     lines.extend(actor.explanation.iter().map(|why| format!("\n{why}")));
     lines
+}
+
+fn object_lines(object: &ObjectDetail) -> Vec<String> {
+    let row = &object.copies[0];
+    let is_kept = object.copies.iter().any(|copy| copy.is_kept);
+    let mut lines = vec![
+        format!("object    {}", row.id),
+        format!("size      {}", units::bytes(row.size_bytes)),
+        format!("tenant    {}", row.tenant),
+        format!("kept      {}", yes(is_kept)),
+        format!("made by   {}", row.id.task()),
+        format!("\ncopies:\n{}", copies(&object.copies)),
+    ];
+    lines.push(match object.holders.is_empty() {
+        true => "\nnobody is known who needs it: what runs may, or it is on its way".to_owned(),
+        false => format!("\nwho needs it:\n{}", holders(&object.holders)),
+    });
+    if object.more_holders > 0 {
+        lines.push(format!("and {} more", object.more_holders));
+    }
+    lines
+}
+
+/// The copies of an object, one a line.
+fn copies(copies: &[ObjectRow]) -> String {
+    let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    let cells = copies.iter().map(|copy| {
+        vec![
+            copy.node.clone(),
+            copy.place.clone(),
+            copy.copy.clone().unwrap_or_else(|| "-".to_owned()),
+            count(copy.references),
+            count(copy.pins),
+        ]
+    });
+    let cells: Vec<Vec<String>> = cells.collect();
+    table(
+        &[
+            Column::text("node"),
+            Column::text("place"),
+            Column::text("copy"),
+            Column::number("references"),
+            Column::number("pins"),
+        ],
+        &cells,
+    )
+}
+
+/// Those who need an object, one a line.
+fn holders(holders: &[Holder]) -> String {
+    let cells = holders.iter().map(|holder| {
+        let or_dash = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        vec![
+            holder.kind.clone(),
+            or_dash(&holder.id),
+            holder.name.clone(),
+            or_dash(&holder.state),
+            holder.how.clone(),
+            holder.node.clone(),
+        ]
+    });
+    let cells: Vec<Vec<String>> = cells.collect();
+    let columns = ["kind", "id", "name", "state", "how", "node"];
+    table(&columns.map(Column::text), &cells)
 }

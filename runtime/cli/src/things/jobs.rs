@@ -90,6 +90,9 @@ pub fn find(client: &Client, text: &str) -> Result<JobDetail, Failure> {
             "'{text}' is an actor and not a job: name its job, {}",
             actor.row.job
         ))),
+        Described::Object(_) => Err(Failure::usage(format!(
+            "'{text}' is an object and not a job: `wasmrun list jobs` shows the jobs"
+        ))),
     }
 }
 

@@ -205,6 +205,6 @@ fn failure(of: &Described) -> Option<String> {
             let why = actor.explanation.as_deref().unwrap_or_default();
             Some(format!("actor {} has failed: {why}", actor.row.id))
         }
-        Described::Actor(_) | Described::Job(_) => None,
+        Described::Actor(_) | Described::Job(_) | Described::Object(_) => None,
     }
 }

@@ -89,6 +89,7 @@ const fn columns(what: What) -> &'static [Column<'static>] {
         },
         What::Objects => columns! {
             text "id" number "size_bytes" text "place" text "node" text "tenant" text "kept"
+            text "copy" number "references" number "pins"
         },
         What::Jobs => columns! {
             text "id" text "state" text "states" number "failed" number "took_ms" number "age_ms"

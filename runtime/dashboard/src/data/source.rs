@@ -136,7 +136,7 @@ impl Source {
         Ok(client)
     }
 
-    /// A session of the tenant that a task, a job or an actor belongs to.
+    /// A session of the tenant that a task, a job, an actor or an object belongs to.
     async fn client_of(&self, what: What, id: &str) -> Result<Client, AskError> {
         let client = self.client(&TenantName::default()).await?;
         let listed = in_time(client.list(List::of(what).with("id", id))).await?;
@@ -144,6 +144,7 @@ impl Source {
             Rows::Tasks(rows) => rows.first().map(|it| &it.tenant),
             Rows::Jobs(rows) => rows.first().map(|it| &it.tenant),
             Rows::Actors(rows) => rows.first().map(|it| &it.tenant),
+            Rows::Objects(rows) => rows.first().map(|it| &it.tenant),
             _ => None,
         };
         match tenant {
@@ -179,7 +180,7 @@ impl Source {
         })
     }
 
-    /// All that is known of a task, a job or an actor.
+    /// All that is known of a task, a job, an actor or an object.
     ///
     /// # Errors
     /// When there is no such thing.

@@ -48,7 +48,9 @@ fn listed(actors: &[ActorRow]) -> Markup {
 pub async fn one(id: &str, source: &Source) -> Result<Fragment, AskError> {
     match source.describe(What::Actors, id).await? {
         Described::Actor(detail) => shown(&detail, source).await,
-        Described::Task(_) | Described::Job(_) => Err(AskError::Missing("actor")),
+        Described::Task(_) | Described::Job(_) | Described::Object(_) => {
+            Err(AskError::Missing("actor"))
+        }
     }
 }
 

@@ -63,6 +63,7 @@ pub async fn render(view: &View, source: &Source) -> Result<Fragment, AskError> 
         View::Actors => actors::list(source).await,
         View::Actor(id) => actors::one(id, source).await,
         View::Objects => objects::render(source).await,
+        View::Object(id) => objects::one(id, source).await,
         View::Groups => groups::render(source).await,
     }
 }

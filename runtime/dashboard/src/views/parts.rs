@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use wasmrun_client::wire::Silent;
-use wasmrun_model::id::{ActorId, DriverId, TaskId};
+use wasmrun_model::id::{ActorId, DriverId, ObjectId, TaskId};
 
 /// How many characters of an id are shown; its title has the whole id.
 const SHOWN: usize = 8;
@@ -37,7 +37,8 @@ pub fn state_as(state: &str, class: &str) -> Markup {
     html! { span class={ "state " (class) } { span aria-hidden="true" { (sign) } " " (state) } }
 }
 
-fn linked(path: &str, id: &str) -> Markup {
+/// A link to the view of a thing that has this id.
+pub fn linked(path: &str, id: &str) -> Markup {
     let short = id.get(..SHOWN).unwrap_or(id);
     html! { a.id href={ "/" (path) "/" (id) } title=(id) { (short) } }
 }
@@ -55,6 +56,11 @@ pub fn job(id: &DriverId) -> Markup {
 /// A link to an actor.
 pub fn actor(id: &ActorId) -> Markup {
     linked("actors", &id.to_string())
+}
+
+/// A link to an object.
+pub fn object(id: &ObjectId) -> Markup {
+    linked("objects", &id.to_string())
 }
 
 /// An id that has no page.

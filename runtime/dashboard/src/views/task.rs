@@ -17,7 +17,7 @@ pub async fn render(id: &str, source: &Source) -> Result<Fragment, AskError> {
         Described::Task(detail) => *detail,
         // Its creation is the same thing.
         Described::Actor(detail) => return actors::shown(&detail, source).await,
-        Described::Job(_) => return Err(AskError::Missing("task")),
+        Described::Job(_) | Described::Object(_) => return Err(AskError::Missing("task")),
     };
     let parents = parents(&detail.row, source).await?;
     let output = match detail.row.is_detached {
@@ -75,7 +75,7 @@ fn facts(row: &TaskRow, detail: &TaskDetail) -> Markup {
     let held = held.collect::<Vec<_>>().join("; ");
     let inputs = html! {
         @for input in &row.inputs {
-            (parts::task(&input.task())) " "
+            (parts::object(input)) " "
         }
         @if row.inputs.is_empty() { "none" }
         @if row.inputs.len() == TaskRow::MOST_INPUTS { "and maybe more" }
@@ -104,11 +104,11 @@ fn facts(row: &TaskRow, detail: &TaskDetail) -> Markup {
                 held.as_str()
             }),
         ),
-        ("reads the results of", inputs),
+        ("reads", inputs),
         (
             "its result",
             match &detail.object {
-                Some(object) => html! { code { (object.to_string()) } },
+                Some(object) => parts::object(object),
                 None => parts::text("is not kept"),
             },
         ),

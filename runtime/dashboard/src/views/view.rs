@@ -36,6 +36,8 @@ pub enum View {
     Actor(String),
     /// Objects.
     Objects,
+    /// One object, by its id.
+    Object(String),
     /// Placement groups.
     Groups,
 }
@@ -70,6 +72,7 @@ impl View {
             ("actors", None) => Some(Self::Actors),
             ("actors", Some(id)) => id_of(id).map(Self::Actor),
             ("objects", None) => Some(Self::Objects),
+            ("objects", Some(id)) => id_of(id).map(Self::Object),
             ("groups", None) => Some(Self::Groups),
             _ => None,
         }
@@ -88,7 +91,9 @@ impl View {
         match self {
             Self::Jobs(filter) => format!("/jobs{}", filter.query()),
             Self::Tasks(filter) => format!("/tasks{}", filter.query()),
-            Self::Job(id) | Self::Task(id) | Self::Actor(id) => format!("{}/{id}", self.section()),
+            Self::Job(id) | Self::Task(id) | Self::Actor(id) | Self::Object(id) => {
+                format!("{}/{id}", self.section())
+            }
             _ => self.section().to_owned(),
         }
     }
@@ -103,7 +108,7 @@ impl View {
             Self::Jobs(_) | Self::Job(_) => "/jobs",
             Self::Tasks(_) | Self::Task(_) => "/tasks",
             Self::Actors | Self::Actor(_) => "/actors",
-            Self::Objects => "/objects",
+            Self::Objects | Self::Object(_) => "/objects",
             Self::Groups => "/groups",
         }
     }
@@ -111,7 +116,7 @@ impl View {
     /// How often it is rendered at most, where others are each `usual`: a view that asks the node for more, less often.
     pub fn period(&self, usual: Duration) -> Duration {
         match self {
-            Self::Queue | Self::Objects => usual * 3,
+            Self::Queue | Self::Objects | Self::Object(_) => usual * 3,
             _ => usual,
         }
     }
@@ -196,6 +201,7 @@ mod tests {
             "/actors",
             "/actors/00ff",
             "/objects",
+            "/objects/00ff",
             "/groups",
         ] {
             let view = View::at(path).unwrap_or_else(|| panic!("{path} is a view"));

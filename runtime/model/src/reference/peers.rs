@@ -144,6 +144,17 @@ impl<K: PartialEq, V> Peers<K, V> {
         lending.map_or(0, |lending| lending.count)
     }
 
+    /// Who borrows an object of this id, whoever owns it.
+    pub fn borrowers(&self, object: &ObjectId) -> impl Iterator<Item = NodeId> {
+        let [first, last] = [0, u8::MAX].map(|byte| ObjectName {
+            id: *object,
+            owner: NodeId::from_bytes([byte; 16]),
+        });
+        let peers = self.there.iter();
+        let borrow = peers.filter(move |(_, peer)| peer.lent.range(first..=last).next().is_some());
+        borrow.map(|(node, _)| *node)
+    }
+
     /// All that is borrowed, by borrower.
     pub fn lent(&self) -> impl Iterator<Item = (NodeId, &ObjectName, &[K])> {
         let peers = self.there.iter();
@@ -205,6 +216,13 @@ impl<K, V> Peers<K, V> {
     pub fn kept_for(&self, owner: NodeId, object: &ObjectId) -> Option<&V> {
         let (value, _) = self.there.get(&owner)?.kept.get(object)?;
         Some(value)
+    }
+
+    /// For whom a result is kept.
+    pub fn owners(&self, object: &ObjectId) -> impl Iterator<Item = NodeId> {
+        let peers = self.there.iter();
+        let own = peers.filter(|(_, peer)| peer.kept.contains_key(object));
+        own.map(|(node, _)| *node)
     }
 
     /// All results, by owner.

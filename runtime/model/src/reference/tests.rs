@@ -273,3 +273,24 @@ fn who_does_not_answer_is_waited_for_unless_it_can_be_reconstructed() {
     let next = search.not_brought(vec![OTHER], vec![], true);
     assert!(matches!(next, Next::Reconstruct(pause) if pause > Duration::ZERO));
 }
+
+#[test]
+fn who_needs_an_object_is_known_by_its_id_alone() {
+    let mut peers: Peers<u32, u32> = Peers::default();
+    peers.joined(OTHER);
+    peers.joined(OWNER);
+    let of = |number| ObjectId::of(TaskId::from_bytes([4; 16]), number);
+    let needed = |peers: &Peers<u32, u32>, number| -> (Vec<NodeId>, Vec<NodeId>) {
+        let object = of(number);
+        (
+            peers.borrowers(&object).collect(),
+            peers.owners(&object).collect(),
+        )
+    };
+    peers.lend(OTHER, name(), 0);
+    assert_eq!(peers.keep(OWNER, of(1), 7), Ok(()));
+    assert_eq!(needed(&peers, 0), (vec![OTHER], vec![]));
+    assert_eq!(needed(&peers, 1), (vec![], vec![OWNER]));
+    peers.released(OTHER, &name(), 1);
+    assert_eq!(needed(&peers, 0), (vec![], vec![]));
+}

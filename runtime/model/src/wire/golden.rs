@@ -772,6 +772,41 @@ fn responses_about_modules_and_actors() {
     );
 }
 
+fn object_row() -> ObjectRow {
+    ObjectRow {
+        id: object(),
+        size_bytes: 300,
+        place: "p".into(),
+        tenant: "t".parse().unwrap(),
+        is_kept: true,
+        node: "m".into(),
+        copy: Some("c".into()),
+        references: Some(2),
+        pins: Some(1),
+    }
+}
+
+#[test]
+fn an_object_and_who_needs_it() {
+    let detail = ObjectDetail {
+        copies: vec![object_row()],
+        holders: vec![Holder {
+            kind: "k".into(),
+            id: Some("i".into()),
+            name: "n".into(),
+            state: Some("s".into()),
+            how: "h".into(),
+            node: "m".into(),
+        }],
+        more_holders: 300,
+        silent: vec![Silent {
+            node: "p".into(),
+            why: "q".into(),
+        }],
+    };
+    assert_bytes(Response::ObjectDetail(Box::new(detail)), "");
+}
+
 #[test]
 fn lists_and_the_status() {
     assert_bytes(
@@ -785,16 +820,8 @@ fn lists_and_the_status() {
         "0f 01 01 03x16 01 01 6e 01 63 01 73 01 74 08x16 01 6d 02 03 01 ac 02 01 01 66 01 01 70 01 \
          01 71 01 77",
     );
-    let row = ObjectRow {
-        id: object(),
-        size_bytes: 300,
-        place: "p".into(),
-        tenant: "t".parse().unwrap(),
-        is_kept: true,
-        node: "m".into(),
-    };
     assert_bytes(
-        listed(Rows::Objects(vec![row])),
+        listed(Rows::Objects(vec![object_row()])),
         "0f 02 01 07x16 00x4 ac 02 01 70 01 74 01 01 6d 01 01 70 01 01 71 01 77",
     );
     assert_bytes(

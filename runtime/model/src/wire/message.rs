@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::bytes::Bytes;
 use super::failure::WireError;
 use super::list::List;
-use super::view::{ActorDetail, Amounts, JobDetail, Listed, NodeStatus, TaskDetail};
+use super::view::{ActorDetail, Amounts, JobDetail, Listed, NodeStatus, ObjectDetail, TaskDetail};
 use super::work::{
     Argument, Call, Create, CreateGroup, Job, ObjectRef, Output, Report, SetResource, Submit,
 };
@@ -82,8 +82,9 @@ pub enum Request {
     CancelMine,
     /// What there is, at all nodes of the cluster. `Listed`.
     List(List),
-    /// Everything about one task, job or actor of the session or its tenant, by a unique prefix of its id, or the
-    /// actor's name. `Task`, `ActorDetail` or `Job`.
+    /// Everything about one task, job, actor or object of the session or its tenant, by a unique prefix of its id, or the
+    /// actor's name. `Task`, `ActorDetail`, `Job` or `ObjectDetail`. The beginning of an object's id is its task's, too, which is
+    /// what it stands for as long as that is remembered.
     Describe(String),
     /// Where such a thing, or a placement group, stands and why. `Text`.
     Explain(String),
@@ -320,6 +321,8 @@ pub enum Response {
     Scheduling(Box<Scheduling>),
     /// As `Continue`, with memory of this length that both sides map, for the bytes: its descriptor comes beside this.
     Staging(u64),
+    /// All about an object.
+    ObjectDetail(Box<ObjectDetail>),
 }
 
 /// What came of one of many objects.

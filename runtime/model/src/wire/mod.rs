@@ -51,9 +51,9 @@ pub use message::{
     SetTenant, TenantSet, Weights,
 };
 pub use view::{
-    ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, JobDetail, JobRow, JobTasks,
-    Listed, MemberRow, ModuleRow, NodeStatus, ObjectRow, Phases, Rows, Run, ShareRow, Silent,
-    StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
+    ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, Holder, JobDetail, JobRow,
+    JobTasks, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Phases, Rows, Run,
+    ShareRow, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
 };
 pub use work::{
     Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Job, Limits, Net,

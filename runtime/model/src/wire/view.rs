@@ -279,6 +279,44 @@ pub struct ObjectRow {
     pub is_kept: bool,
     /// The node that has it, or a copy of it.
     pub node: String,
+    /// `primary`, or `secondary` of a copy that goes when its room is needed. This and the next two: none where it is not in
+    /// the node's store.
+    pub copy: Option<String>,
+    /// How many values and reads of the node have it.
+    pub references: Option<u64>,
+    /// How many of those read it, or have it mapped: it stays in memory for them.
+    pub pins: Option<u64>,
+}
+
+/// Everything about one object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectDetail {
+    /// Its copies, as lists show them, that which must not be lost first. At least one.
+    pub copies: Vec<ObjectRow>,
+    /// Who needs it, as far as nodes know: at most some hundred of each node.
+    pub holders: Vec<Holder>,
+    /// How many others need it.
+    pub more_holders: u64,
+    /// The nodes of the cluster that have not said what they know of it.
+    pub silent: Vec<Silent>,
+}
+
+/// Somebody who needs an object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// What it is: `driver`, `task`, `actor`, `node`, `object`, `tenant` or `lineage`.
+    pub kind: String,
+    /// Its id, if it has one: of a driver that of its job.
+    pub id: Option<String>,
+    /// What people call it.
+    pub name: String,
+    /// Of a task how far it is.
+    pub state: Option<String>,
+    /// How it holds the object: `handle`, `mapped`, `argument`, `waits`, `makes`, `kept`, `result`, `borrowed`, `recipe`; `inside`
+    /// if it holds a value that names it.
+    pub how: String,
+    /// The node that says so.
+    pub node: String,
 }
 
 /// A job: what one session submits, or one detached submission, with all that its tasks start.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId, GroupId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::resource::{Amount, ResourceName};
-use wasmrun_model::wire::{GroupRow, List, Output, Refusal, Rows, Silent, TaskDetail};
+use wasmrun_model::wire::{GroupRow, Holder, List, Output, Refusal, Rows, Silent, TaskDetail};
 
 use crate::records::object::Reference;
 
@@ -58,6 +58,8 @@ pub(crate) enum Question {
     },
     /// What the node's scheduler has. `Text`.
     Scheduler,
+    /// Who needs an object. `Holders`.
+    Holders(ObjectId),
 }
 
 /// Something that has an id.
@@ -107,6 +109,11 @@ pub(crate) enum Answer {
     },
     /// For people.
     Text(String),
+    Holders {
+        named: Vec<Holder>,
+        /// How many others there are.
+        more: u64,
+    },
 }
 
 /// Who answers clients, at each node.

@@ -158,6 +158,14 @@ impl Exchange {
         made.map(|(node, name, _)| (node, *name)).collect()
     }
 
+    /// The nodes that borrow an object from this one, and those that own it and have it kept here: how each needs it.
+    pub(crate) fn needed_by(&self, object: &ObjectId) -> Vec<(NodeId, &'static str)> {
+        let peers = self.peers.lock();
+        let borrowers = peers.borrowers(object).map(|node| (node, "borrowed"));
+        let owners = peers.owners(object).map(|node| (node, "result"));
+        borrowers.chain(owners).collect()
+    }
+
     /// A borrower releases an object, so many times.
     pub(super) fn released(&self, by: NodeId, name: &ObjectName, count: u64) {
         let last = self.peers.lock().released(by, name, count);

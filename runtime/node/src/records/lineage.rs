@@ -366,6 +366,15 @@ impl Lineage {
         is_room.then_some(counted)
     }
 
+    /// How many recipes, and how many logged calls, keep an object.
+    pub(crate) fn uses(&self, object: &ObjectId) -> (u32, u32) {
+        let count = |used: &Used| {
+            let used = used.0.lock();
+            used.objects.get(object).map_or(0, |(_, count)| *count)
+        };
+        (count(&self.used), count(&self.of_calls))
+    }
+
     /// How many recipes there was no room for.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wasmrun_model::id::TaskId;
+use wasmrun_model::id::{ObjectId, TaskId};
 
 use crate::records::actor_ref::ActorRef;
 use crate::records::job::Argument;
@@ -72,8 +72,18 @@ impl From<&Argument> for Held {
 }
 
 impl Held {
+    /// The object that it is, or whose bytes it has.
+    pub(crate) fn object(&self) -> Option<ObjectId> {
+        match self {
+            Self::Actor(_) => None,
+            Self::Task(cell) => Some(cell.object().id),
+            Self::Put(object) => Some(object.name.id),
+            Self::Value(value) => value.stored_id(),
+        }
+    }
+
     /// Which it is: no two that live have the same.
-    fn key(&self) -> usize {
+    pub(crate) fn key(&self) -> usize {
         match self {
             Self::Actor(actor) => actor.address(),
             Self::Task(cell) => Arc::as_ptr(cell).addr(),
@@ -92,7 +102,8 @@ impl Held {
         }
     }
 
-    fn keeps(&self) -> Vec<Self> {
+    /// What it holds itself.
+    pub(crate) fn keeps(&self) -> Vec<Self> {
         match self {
             Self::Actor(actor) => actor.handles.held(),
             Self::Task(cell) => match cell.result() {

@@ -23,7 +23,7 @@ use super::requests::{log, outputs};
 use super::rows::{self, merged_jobs};
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
-use super::{Inner, groups, lists, logs, resources, scheduling};
+use super::{Inner, groups, holding, lists, logs, resources, scheduling};
 use crate::peers::ask::{Answer, Answers, Asked, Desk, Question};
 use crate::records::object::{Object, Reference};
 use crate::server::merge::{add, better, merged, merged_actors, truncate, weight, with_silent};
@@ -73,6 +73,10 @@ impl Desk for Inner {
                 let registry = self.registry();
                 let found = registry.kept_by_prefix(&asked.tenant, prefix);
                 found.map(|object| Answer::Object(object.name()))
+            }
+            Question::Holders(object) => {
+                let (named, more) = holding::holders(self, object);
+                Ok(Answer::Holders { named, more })
             }
             Question::Delete(object) => match self.kept(&asked.tenant, object) {
                 Some(_) => self.delete(object).map(|()| Answer::Done),

@@ -27,6 +27,10 @@ impl<K: Eq + Hash, T> Handed<K, T> {
         self.0.get(id).map(|(it, _)| it)
     }
 
+    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.values().map(|(it, _)| it)
+    }
+
     /// The client is given one more handle. What the thing was until now, if that is to be dropped.
     pub(super) fn give(&mut self, id: K, thing: T) -> Option<T> {
         match self.0.get_mut(&id) {

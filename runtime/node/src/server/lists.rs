@@ -11,7 +11,7 @@ use wasmrun_model::id::{ActorId, IdPrefix};
 use wasmrun_model::wire::{
     ActorRow, List, ModuleRow, ObjectRow, Refusal, RefusalKind, Request, Rows, TenantRow, What,
 };
-use wasmrun_store::ObjectPlace;
+use wasmrun_store::{Copy, ObjectPlace};
 
 use super::lookup::is_over;
 use super::session::refusal;
@@ -219,6 +219,10 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
             ObjectPlace::Memory => "memory",
             ObjectPlace::Disk => "disk",
         };
+        let copy = match info.copy {
+            Copy::Primary => "primary",
+            Copy::Secondary => "secondary",
+        };
         let row = ObjectRow {
             id: info.id,
             size_bytes: info.len_bytes,
@@ -226,6 +230,9 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
             tenant: info.tenant,
             is_kept: false,
             node: inner.name(),
+            copy: Some(copy.into()),
+            references: Some(info.references),
+            pins: Some(info.pins),
         };
         (row.id, row)
     });
@@ -239,6 +246,9 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
             tenant: kept.tenant.clone(),
             is_kept: true,
             node: inner.name(),
+            copy: None,
+            references: None,
+            pins: None,
         };
         rows.entry(kept.object.id()).or_insert_with(inline).is_kept = true;
     }
@@ -257,6 +267,9 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
                 tenant: record.tenant.clone(),
                 is_kept: true,
                 node: inner.name(),
+                copy: None,
+                references: None,
+                pins: None,
             };
             rows.entry(detached.object.id())
                 .or_insert_with(inline)

@@ -284,7 +284,18 @@ impl Session {
 
     /// Everything about what a text stands for.
     pub(super) async fn describe(&self, text: &str) -> Result<Response, Refusal> {
-        Ok(match self.meant(text).await? {
+        let is_longer = text.len() > WHOLE_ID && IdPrefix::parse(text).is_some();
+        // Nothing else has so long an id.
+        if is_longer {
+            return self.describe_object(text).await;
+        }
+        let meant = match self.meant(text).await {
+            Err(why) if why.kind == RefusalKind::NotFound => {
+                return self.describe_object_or(text, why).await;
+            }
+            meant => meant?,
+        };
+        Ok(match meant {
             Meant::Task(id) => {
                 let task = self.find_task(id).await?;
                 Response::Task(Box::new(task.whole()))

@@ -16,6 +16,7 @@ mod gather;
 mod given;
 mod groups;
 mod handed;
+mod holding;
 mod lists;
 mod live;
 mod loaded;
@@ -40,8 +41,9 @@ mod views;
 mod watch;
 mod way;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -151,7 +153,8 @@ struct Inner {
     stagings: Arc<Semaphore>,
     /// Serialises changes of resources that persist.
     lasting: parking_lot::Mutex<()>,
-    sessions: AtomicU64,
+    /// Those that there are, by their drivers.
+    sessions: Mutex<BTreeMap<DriverId, Weak<session::Session>>>,
     /// Frames and reports that are on their way to clients.
     pending: Arc<AtomicUsize>,
     started: Instant,
@@ -192,7 +195,7 @@ impl Node {
             uploads: Semaphore::new(MOST_UPLOADS),
             stagings: Arc::new(Semaphore::new(MOST_STAGINGS)),
             lasting: parking_lot::Mutex::default(),
-            sessions: AtomicU64::new(0),
+            sessions: Mutex::default(),
             pending: Arc::default(),
             started: Instant::now(),
             dashboard: OnceLock::new(),

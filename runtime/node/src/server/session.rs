@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -141,7 +141,6 @@ async fn serve(
     // Ends when this function, which owns it, does, or all has been written.
     let mut writer = JoinSet::new();
     writer.spawn(writing);
-    inner.sessions.fetch_add(1, Ordering::AcqRel);
     let session = Arc::new(Session {
         client: Client::new(inner.shared.clone(), new_driver()),
         tenant: hello.tenant,
@@ -159,6 +158,9 @@ async fn serve(
         modules: Mutex::new(LoadedModules::new(MOST_MODULES)),
         last_job: Mutex::default(),
     });
+    let driver = session.client.driver();
+    let weak = Arc::downgrade(&session);
+    session.inner.sessions.lock().insert(driver, weak);
     let ending = Ending(session.clone());
     let serving = Serving {
         session,
@@ -219,7 +221,11 @@ impl Drop for Ending {
         let session = &self.0;
         session.client.is_over();
         session.close_jobs();
-        session.inner.sessions.fetch_sub(1, Ordering::AcqRel);
+        session
+            .inner
+            .sessions
+            .lock()
+            .remove(&session.client.driver());
         session.inputs.lock().clear();
         let objects = std::mem::take(&mut *session.objects.lock());
         let actors = std::mem::take(&mut *session.actors.lock());

@@ -459,7 +459,7 @@ pub(super) fn status(inner: &Inner) -> NodeStatus {
         process: std::process::id(),
         up_ms: ms(inner.started.elapsed()),
         is_draining: inner.is_draining.load(Ordering::Acquire),
-        sessions: inner.sessions.load(Ordering::Acquire),
+        sessions: inner.sessions.lock().len() as u64,
         total: amounts(&total),
         available: amounts(&available),
         tasks: tasks.map(|it| (it.phase.to_string(), it.tasks)).collect(),

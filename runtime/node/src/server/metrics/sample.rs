@@ -103,7 +103,7 @@ fn about(text: &mut Text, inner: &Inner) {
         "wasmrun_client_connections",
         Kind::Gauge,
         "Clients on this machine that are connected.",
-        inner.sessions.load(Ordering::Acquire),
+        inner.sessions.lock().len(),
     );
 }
 
