@@ -21,6 +21,9 @@ use crate::ledger::Ledger;
 use crate::ledger::jobs::Job;
 use crate::records::task::TaskCell;
 
+/// How much of an error a row has: a page of rows that have all of theirs goes into one answer.
+const MOST_ERROR_BYTES: usize = 500;
+
 /// The place of a row in its list, as text: for [`List::after`].
 pub(super) fn place_text((submitted_us, id, attempt): Place) -> String {
     format!("{submitted_us}-{id}-{attempt}")
@@ -260,12 +263,21 @@ pub(super) fn ended_rows(inner: &Inner, records: &[Record<'_>]) -> Vec<TaskRow> 
             phases: record.phases,
             memory_peak_bytes: record.memory_peak_bytes,
         }),
-        error: record.failure.as_ref().map(|failure| {
-            let error = TaskError::from(failure.error.clone()).to_string();
-            error.lines().next().unwrap_or_default().to_owned()
-        }),
+        error: record
+            .failure
+            .as_ref()
+            .map(|failure| first_line(&TaskError::from(failure.error.clone()).to_string())),
     });
     rows.collect()
+}
+
+/// The first line of an error, as much as a row has of it.
+fn first_line(error: &str) -> String {
+    let line = error.lines().next().unwrap_or_default();
+    match line.len() > MOST_ERROR_BYTES {
+        true => format!("{}…", &line[..line.floor_char_boundary(MOST_ERROR_BYTES)]),
+        false => line.to_owned(),
+    }
 }
 
 /// What nodes are called, also those that have left and are remembered.
@@ -453,6 +465,8 @@ pub(super) fn merged_jobs(list: &List, parts: Vec<JobRow>) -> Vec<JobRow> {
 
 #[cfg(test)]
 mod tests {
+    use wasmrun_model::wire::{Frame, Listed, Response};
+
     use super::*;
 
     #[test]
@@ -462,6 +476,28 @@ mod tests {
         for text in ["", "7", "7-x-2", "7--2", "a-b-c-d"] {
             assert_eq!(parse_place(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_page_of_long_errors_goes_into_one_answer() {
+        let wall = "é".repeat(8 << 10);
+        let id = DriverId::from_bytes([1; 16]).task(3);
+        let row = TaskRow {
+            error: Some(first_line(&wall)),
+            ..TaskRow::example(id)
+        };
+        let listed = Listed {
+            rows: Rows::Tasks(vec![row; Rows::MAX]),
+            next: None,
+            silent: Vec::new(),
+        };
+        let answer = Response::Listed(Box::new(listed));
+        let frame = Frame {
+            id: 1,
+            message: answer,
+        };
+        assert!(wasmrun_model::wire::encode(&frame).is_ok());
+        assert_eq!(first_line("one\ntwo"), "one");
     }
 
     #[test]
