@@ -259,6 +259,31 @@ fn following_a_log_ends_with_what_writes_it() {
 }
 
 #[test]
+fn lines_of_a_retried_attempt_say_so() {
+    let node = Node::start();
+    let array = || {
+        let submit = node.wasmrun(["submit"]).arg(guest("fixture"));
+        let call = ["--invoke", "succeed-at(9, trap, \"\", [])"];
+        submit.args(call).args(["--array", "3", "--retries", "1"])
+    };
+    let lines = "[3] attempt 0 fails\n[3 attempt 2] attempt 1 fails\n";
+    assert_says(&array().fails(5), &[lines]);
+    let submitted = array().arg("--detach").json(0);
+    let job = job_of(&submitted);
+    node.wasmrun(["job", "wait", &job]).fails(5);
+    let logs = node.wasmrun(["job", "logs", &job]).run();
+    assert_eq!(logs.stderr, lines, "{logs}");
+    let task = submitted["tasks"][0]["task_id"].as_str().expect("an id");
+    let logs = node.wasmrun(["logs", task]).json(0);
+    let second = &logs["attempts"][1];
+    assert_eq!(
+        (&second["attempt"], &second["stderr"]),
+        (&2.into(), &"attempt 1 fails\n".into()),
+        "{logs}"
+    );
+}
+
+#[test]
 fn what_needs_a_terminal_says_what_does_not() {
     let node = Node::start();
     let said = node.wasmrun(["top"]).fails(2);

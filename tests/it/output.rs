@@ -23,6 +23,7 @@ fn the_fields_of_a_result_in_json() {
         .map(String::as_str)
         .collect();
     let expected = [
+        "attempt",
         "duration_us",
         "memory_peak_bytes",
         "name",

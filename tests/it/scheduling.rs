@@ -227,7 +227,8 @@ fn a_program_of_an_array_is_tried_again_with_its_input_from_the_start() {
     let args = ["--array", "0", "--retries", "1", "--stdin", "input"];
     let out = second_time_lucky(dir.path(), &args).ok();
     // The output of an attempt is not held back.
-    assert_eq!(out, "[0] one\n[0] two\n".repeat(2));
+    let second = "[0 attempt 2] one\n[0 attempt 2] two\n";
+    assert_eq!(out, format!("[0] one\n[0] two\n{second}"));
     let dir = scratch();
     let stderr = second_time_lucky(dir.path(), &["--array", "0"]).fails(5);
     assert_says(&stderr, &["[0] failed: the program exited with code 7"]);

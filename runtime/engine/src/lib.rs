@@ -24,6 +24,7 @@ mod handle;
 mod host;
 mod input;
 mod limits;
+mod listener;
 mod load;
 mod module;
 mod passed;
@@ -49,6 +50,7 @@ pub use crate::compile::{CompileError, Compiler, Task as CompileTask, compile_as
 pub use crate::flavor::{EngineError, PoolUsage, has_pagemap_scan};
 pub use crate::input::{Feed, Input, Intake, intake};
 pub use crate::limits::Limits;
+pub use crate::listener::{Listener, OutputChunk, OutputLog, OutputSource};
 pub use crate::load::{LoadError, Origin, wit_text};
 pub use crate::module::{Entry, Function, FunctionIndex, LookupError, Module, Program, Skipped};
 pub use crate::run::{Invocation, Outcome};
@@ -56,7 +58,7 @@ pub use crate::services::{
     Alone, Given, HandleSlot, Pages, Readable, ServiceError, Services, Spares, Waiting, Wishes,
 };
 pub use crate::state::{DirGrant, GrantError, Grants, HeldResource, NetGrant, TaskContext};
-pub use crate::stdio::{Listener, OutputChunk, OutputSource, TaskOutput};
+pub use crate::stdio::TaskOutput;
 
 use crate::cache::CodeCache;
 use crate::flavor::Flavors;

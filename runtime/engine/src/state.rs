@@ -17,9 +17,10 @@ use wasmtime_wasi::{FsPerms, WasiCtxBuilder, WasiCtxView, WasiView};
 use crate::host::Windows;
 use crate::input::Input;
 use crate::limits::{Limiter, Limits};
+use crate::listener::OutputSource;
 use crate::module::Module;
 use crate::services::Services;
-use crate::stdio::{OutputSource, Stream, TaskOutput};
+use crate::stdio::{Stream, TaskOutput};
 
 /// Who a task is, where it runs and what it holds: what the context interface tells it.
 #[derive(Debug, Clone)]

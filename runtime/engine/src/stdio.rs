@@ -20,45 +20,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamError, StreamResult};
 use wasmtime_wasi::runtime::AbortOnDropJoinHandle;
 
-/// Which of its two outputs a guest wrote to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OutputSource {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-}
-
-impl OutputSource {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Stdout => "standard output",
-            Self::Stderr => "standard error",
-        }
-    }
-}
-
-/// Some bytes that a guest wrote, as it wrote them.
-#[derive(Debug, Clone)]
-pub struct OutputChunk {
-    /// The listener's tag: which task wrote them, or started the one that did.
-    pub tag: u64,
-    /// Which output of this process's: of all that share a tag, one task's or actor's.
-    pub writer: u64,
-    /// Where it wrote them.
-    pub source: OutputSource,
-    /// What it wrote.
-    pub bytes: Bytes,
-}
-
-/// Somebody who wants a task's output as it comes. Many tasks may share a channel.
-#[derive(Debug, Clone)]
-pub struct Listener {
-    /// Put on every chunk, to tell tasks apart.
-    pub tag: u64,
-    /// Where chunks go. While it is full, the guest waits.
-    pub chunks: mpsc::Sender<OutputChunk>,
-}
+use crate::listener::{Listener, OutputChunk, OutputSource};
 
 /// How much of the end of standard error is kept for error reports, in bytes.
 const TAIL_BYTES: usize = 8 << 10;
@@ -71,6 +33,7 @@ pub(crate) const CHUNK_BYTES: usize = 64 << 10;
 pub struct TaskOutput {
     /// No two have the same.
     number: u64,
+    attempt: u32,
     limit: u64,
     written: AtomicU64,
     listener: Option<Listener>,
@@ -79,11 +42,17 @@ pub struct TaskOutput {
 }
 
 impl TaskOutput {
-    /// Output that goes to `listener`, if there is one, up to `limit` bytes in all.
+    /// Output of a first attempt or of an actor, that goes to `listener`, if there is one, up to `limit` bytes in all.
     pub fn new(limit: u64, listener: Option<Listener>) -> Arc<Self> {
+        Self::of_attempt(1, limit, listener)
+    }
+
+    /// The same, of this attempt.
+    pub fn of_attempt(attempt: u32, limit: u64, listener: Option<Listener>) -> Arc<Self> {
         static OUTPUTS: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
             number: OUTPUTS.fetch_add(1, Ordering::Relaxed),
+            attempt,
             limit,
             written: AtomicU64::new(0),
             listener,
@@ -191,6 +160,14 @@ impl From<Unwritten> for StreamError {
     }
 }
 
+/// The place for a chunk in a listener's channel: none is needed where what is written is only kept.
+fn place<T>(listener: &Listener, place: Option<T>) -> Result<Option<T>, Unwritten> {
+    match place {
+        None if !listener.is_kept() => Err(Unwritten::Closed),
+        place => Ok(place),
+    }
+}
+
 /// Bytes that a guest may write, and for which the room has gone to somebody else since it asked. Whoever gets this
 /// from a [`Writer`] gives them to its `blocking_write_and_flush`: see `host::streams`.
 #[derive(Debug, thiserror::Error)]
@@ -226,13 +203,14 @@ impl Writer {
 
     fn is_closed(&self) -> bool {
         let listener = self.output.listener.as_ref();
-        listener.is_some_and(|listener| listener.chunks.is_closed())
+        listener.is_some_and(Listener::is_closed)
     }
 
     /// Whether a write may begin now.
     fn may_begin(&self) -> bool {
         let listener = self.output.listener.as_ref();
-        self.has_waited || listener.is_none_or(|listener| listener.chunks.capacity() > 0)
+        let has_room = |it: &Listener| it.chunks.capacity() > 0 || it.chunks.is_closed();
+        self.has_waited || listener.is_none_or(has_room)
     }
 
     /// Waits until a write may begin, or the listener is gone.
@@ -256,6 +234,7 @@ impl Writer {
         OutputChunk {
             tag: listener.tag,
             writer: self.output.number,
+            attempt: self.output.attempt,
             source: self.source,
             bytes,
         }
@@ -269,17 +248,31 @@ impl Writer {
         let room = match &self.output.listener {
             None => None,
             Some(listener) => match listener.chunks.try_reserve() {
-                Ok(room) => Some((listener, room)),
+                Ok(room) => Some((listener, Some(room))),
                 Err(TrySendError::Full(())) => return Err(Unwritten::Full(bytes)),
-                Err(TrySendError::Closed(())) => return Err(Unwritten::Closed),
+                Err(TrySendError::Closed(())) => Some((listener, place(listener, None)?)),
             },
         };
+        self.pass_on(bytes, room)?;
+        self.has_waited = false;
+        Ok(())
+    }
+
+    /// Gives bytes to who listens, in a place that they have there.
+    fn pass_on(
+        &self,
+        bytes: Bytes,
+        to: Option<(&Listener, Option<mpsc::Permit<'_, OutputChunk>>)>,
+    ) -> Result<(), Unwritten> {
         let accounted = self.output.account(self.source, &bytes);
         accounted.map_err(Unwritten::Limit)?;
-        if let Some((listener, room)) = room {
-            room.send(self.chunk(listener, bytes));
+        if let Some((listener, room)) = to {
+            let chunk = self.chunk(listener, bytes);
+            listener.keep(&chunk);
+            if let Some(room) = room {
+                room.send(chunk);
+            }
         }
-        self.has_waited = false;
         Ok(())
     }
 
@@ -292,11 +285,8 @@ impl Writer {
         let Some(listener) = &self.output.listener else {
             unreachable!("there is room for what nobody hears")
         };
-        let room = listener.chunks.reserve().await;
-        let room = room.map_err(|_| Unwritten::Closed)?;
-        let accounted = self.output.account(self.source, &bytes);
-        accounted.map_err(Unwritten::Limit)?;
-        room.send(self.chunk(listener, bytes));
+        let room = place(listener, listener.chunks.reserve().await.ok())?;
+        self.pass_on(bytes, Some((listener, room)))?;
         self.has_waited = false;
         Ok(())
     }
@@ -450,9 +440,10 @@ mod tests {
     use std::future::poll_fn;
 
     use super::*;
+    use crate::listener::OutputLog;
 
     fn output(chunks: mpsc::Sender<OutputChunk>) -> Arc<TaskOutput> {
-        TaskOutput::new(1 << 30, Some(Listener { tag: 0, chunks }))
+        TaskOutput::new(1 << 30, Some(Listener::new(0, chunks)))
     }
 
     fn writer(output: &Arc<TaskOutput>) -> Writer {
@@ -532,6 +523,41 @@ mod tests {
             one.ready().await;
             assert!(matches!(one.check_write(), Err(StreamError::Closed)));
             assert!(matches!(other.write("x".into()), Err(StreamError::Closed)));
+        });
+    }
+
+    /// How often something was kept.
+    #[derive(Debug, Default)]
+    struct Count(AtomicU64);
+
+    impl OutputLog for Count {
+        fn keep(&self, _: &OutputChunk) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_written_also_when_nobody_listens() {
+        in_tokio(async {
+            let (log, (chunks, mut heard)) = (Arc::<Count>::default(), mpsc::channel(1));
+            let listener = Listener::kept(log.clone(), Some(Listener::new(7, chunks)));
+            let output = TaskOutput::of_attempt(2, 1 << 30, Some(listener));
+            let mut writer = writer(&output);
+            assert!(writer.put("heard".into()).is_ok());
+            let chunk = heard.recv().await.unwrap();
+            assert_eq!((chunk.tag, chunk.attempt), (7, 2));
+            assert!(writer.put("full".into()).is_ok());
+            // What waits for room is kept when there is some.
+            assert!(matches!(writer.put("x".into()), Err(Unwritten::Full(_))));
+            drop(heard);
+            assert_eq!(writer.check_write().unwrap(), CHUNK_BYTES);
+            assert!(writer.write("x".into()).is_ok());
+            writer.blocking_write_and_flush("y".into()).await.unwrap();
+            assert_eq!(log.0.load(Ordering::Relaxed), 4);
+            let alone = Listener::kept(log.clone(), None);
+            let output = TaskOutput::new(1 << 30, Some(alone));
+            assert!(self::writer(&output).put("alone".into()).is_ok());
+            assert_eq!(log.0.load(Ordering::Relaxed), 5);
         });
     }
 }

@@ -300,10 +300,7 @@ impl Run<'_> {
 
     fn send(&self, mut call: Call, chunks: &mpsc::Sender<OutputChunk>) -> Result<Handle, Failure> {
         let tag = call.array_index.unwrap_or(0);
-        call.listener = Some(Listener {
-            tag,
-            chunks: chunks.clone(),
-        });
+        call.listener = Some(Listener::new(tag, chunks.clone()));
         let handle = self.target.submit(&self.plan.job, call)?;
         if STOPPED.load(Ordering::SeqCst) {
             self.target.cancel(&handle);

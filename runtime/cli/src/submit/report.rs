@@ -129,6 +129,7 @@ pub fn to_json(
         "task_id": report.id.to_string(),
         "name": job.name,
         "state": state,
+        "attempt": report.attempt,
         "waited_us": us(report.waited),
         "duration_us": us(report.ran),
         "node": node,

@@ -72,8 +72,17 @@ struct Sink {
     kept: Kept,
     /// What of the files is none, by tag.
     pipes: BTreeMap<u64, File>,
-    /// For lines, what has no end yet: by tag, writer, and whether it is standard error.
-    open: BTreeMap<(u64, u64, bool), Vec<u8>>,
+    /// For lines, what has no end yet.
+    open: BTreeMap<Stream, Vec<u8>>,
+}
+
+/// One of the two outputs of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Stream {
+    tag: u64,
+    attempt: u32,
+    writer: u64,
+    is_stderr: bool,
 }
 
 impl Sink {
@@ -81,10 +90,16 @@ impl Sink {
         let OutputChunk {
             tag,
             writer,
+            attempt,
             source,
             bytes,
         } = chunk;
-        let stream = (tag, writer, source == OutputSource::Stderr);
+        let stream = Stream {
+            tag,
+            attempt,
+            writer,
+            is_stderr: source == OutputSource::Stderr,
+        };
         match &self.route {
             Route::Through if source == OutputSource::Stdout => stdio::output().write_all(&bytes),
             Route::Through => io::stderr().lock().write_all(&bytes),
@@ -109,7 +124,7 @@ impl Sink {
                 Ok(())
             }
             Route::Lines { bar, aside } => match whole_lines(&mut self.open, stream, &bytes) {
-                Some(lines) => print_lines(tag, source, &lines, bar.as_ref(), *aside),
+                Some(lines) => print_lines(stream, &lines, bar.as_ref(), *aside),
                 None => Ok(()),
             },
             Route::Drop => Ok(()),
@@ -153,15 +168,11 @@ impl Sink {
     /// What has no end gets one.
     fn end_lines(&mut self) -> io::Result<()> {
         let open = std::mem::take(&mut self.open);
-        for ((tag, _, is_stderr), rest) in &open {
-            let source = match is_stderr {
-                true => OutputSource::Stderr,
-                false => OutputSource::Stdout,
-            };
+        for (stream, rest) in &open {
             match &self.route {
                 _ if rest.is_empty() => {}
                 Route::Lines { bar, aside } => {
-                    print_lines(*tag, source, rest, bar.as_ref(), *aside)?;
+                    print_lines(*stream, rest, bar.as_ref(), *aside)?;
                 }
                 _ => {
                     // Another one's would go on in the middle of this line.
@@ -182,8 +193,8 @@ const LINE_BYTES: usize = 64 << 10;
 
 /// Adds to what a stream has written, and takes what of it is whole lines.
 fn whole_lines(
-    open: &mut BTreeMap<(u64, u64, bool), Vec<u8>>,
-    stream: (u64, u64, bool),
+    open: &mut BTreeMap<Stream, Vec<u8>>,
+    stream: Stream,
     bytes: &[u8],
 ) -> Option<Vec<u8>> {
     let rest = open.entry(stream).or_default();
@@ -201,26 +212,33 @@ fn whole_lines(
     Some(lines)
 }
 
+/// Whose lines these are: the task's, by its index, and which attempt's if it is not the first.
+fn label(stream: Stream) -> String {
+    match (stream.tag, stream.attempt) {
+        (tag, ..=1) => format!("[{tag}] "),
+        (tag, attempt) => format!("[{tag} attempt {attempt}] "),
+    }
+}
+
 fn print_lines(
-    tag: u64,
-    source: OutputSource,
+    stream: Stream,
     lines: &[u8],
     bar: Option<&ProgressBar>,
     aside: bool,
 ) -> io::Result<()> {
-    let mut text = Vec::with_capacity(lines.len() + 16);
+    let (mut text, label) = (Vec::with_capacity(lines.len() + 16), label(stream));
     for line in lines
         .strip_suffix(b"\n")
         .unwrap_or(lines)
         .split(|byte| *byte == b'\n')
     {
-        write!(text, "[{tag}] ")?;
+        text.extend_from_slice(label.as_bytes());
         text.extend_from_slice(line);
         text.push(b'\n');
     }
-    let print = || match source {
-        OutputSource::Stdout if !aside => stdio::output().write_all(&text),
-        _ => io::stderr().lock().write_all(&text),
+    let print = || match stream.is_stderr || aside {
+        false => stdio::output().write_all(&text),
+        true => io::stderr().lock().write_all(&text),
     };
     match bar {
         Some(bar) => bar.suspend(print),
@@ -231,6 +249,26 @@ fn print_lines(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn of(writer: u64, attempt: u32) -> Stream {
+        Stream {
+            tag: 3,
+            attempt,
+            writer,
+            is_stderr: true,
+        }
+    }
+
+    #[test]
+    fn a_retried_attempt_says_so_and_its_lines_are_its_own() {
+        // At another node it may have the same number.
+        let mut open = BTreeMap::new();
+        assert_eq!(whole_lines(&mut open, of(1, 1), b"cut"), None);
+        let lines = whole_lines(&mut open, of(1, 2), b"again\n");
+        assert_eq!(lines.as_deref(), Some(&b"again\n"[..]));
+        assert_eq!(label(of(1, 1)), "[3] ");
+        assert_eq!(label(of(1, 2)), "[3 attempt 2] ");
+    }
 
     #[test]
     fn lines_are_open_for_so_many_writers_only() {
@@ -244,7 +282,7 @@ mod tests {
             open: BTreeMap::new(),
         };
         for writer in 0..3 * MOST_OPEN as u64 {
-            let stream = (writer, writer, true);
+            let stream = of(writer, 1);
             // Nothing, so that the test prints nothing.
             assert_eq!(whole_lines(&mut sink.open, stream, b""), None);
             sink.bound().unwrap();
@@ -255,7 +293,7 @@ mod tests {
     #[test]
     fn lines_of_two_writers_stay_whole() {
         let mut open = BTreeMap::new();
-        let (one, other) = ((0, 1, true), (0, 2, true));
+        let (one, other) = (of(1, 1), of(2, 1));
         assert_eq!(whole_lines(&mut open, one, b"half a "), None);
         let whole = whole_lines(&mut open, other, b"whole\nand a part");
         assert_eq!(whole.as_deref(), Some(&b"whole\n"[..]));

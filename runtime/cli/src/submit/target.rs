@@ -304,11 +304,12 @@ impl Remote {
                     let chunk = OutputChunk {
                         tag: listener.tag,
                         writer: output.writer,
+                        attempt: output.attempt,
                         source,
                         bytes: output.bytes.0.into(),
                     };
-                    // Whoever printed it has left, and has cancelled everything.
-                    let _ = listener.chunks.send(chunk).await;
+                    // If whoever printed it has left, they have cancelled everything.
+                    listener.send(chunk).await;
                 }
                 let report = task.report().await?;
                 let value = match &report.result {
@@ -394,7 +395,7 @@ fn local(
         stderr_tail: report.stderr_tail,
         // Its name is asked for, where that is printed.
         ran_at: None,
-        attempt: 0,
+        attempt: report.attempt,
         phases: wire::Phases::default(),
     })
 }

@@ -192,14 +192,17 @@ fn has_ended(state: &str) -> bool {
     ["finished", "failed", "cancelled"].contains(&state)
 }
 
+/// A task or actor that writes, by its number, and which attempt of it.
+type Writer = (u64, u32);
+
 /// A log, and what of it has been printed.
 struct Source {
     label: String,
     /// Whether it is one of several tasks or actors that write.
     is_one_of_several: bool,
-    streams: BTreeMap<(u64, bool), Stream>,
+    streams: BTreeMap<(Writer, bool), Stream>,
     /// Its writers, in the order in which they were first seen.
-    writers: Vec<u64>,
+    writers: Vec<Writer>,
     has_log: bool,
     is_over: bool,
 }
@@ -227,15 +230,16 @@ impl Source {
 
     /// Prints what is new in an answer of the node. Whether anything was.
     fn take(&mut self, outputs: &[Said], page: &mut Page) -> Result<bool, Failure> {
-        let mut kept: BTreeMap<(u64, bool), Vec<u8>> = BTreeMap::new();
+        let mut kept: BTreeMap<(Writer, bool), Vec<u8>> = BTreeMap::new();
         for said in outputs {
-            let stream = kept.entry((said.writer, said.is_stderr)).or_default();
+            let writer = (said.writer, said.attempt);
+            let stream = kept.entry((writer, said.is_stderr)).or_default();
             stream.extend_from_slice(&said.bytes.0);
-            if !self.writers.contains(&said.writer) {
-                self.writers.push(said.writer);
+            if !self.writers.contains(&writer) {
+                self.writers.push(writer);
             }
         }
-        let mut known: BTreeMap<(u64, bool), usize> = BTreeMap::new();
+        let mut known: BTreeMap<(Writer, bool), usize> = BTreeMap::new();
         let mut has_lost = BTreeSet::new();
         for (key, now) in kept {
             let stream = self.streams.entry(key).or_default();
@@ -248,7 +252,7 @@ impl Source {
         }
         let mut is_new = false;
         for said in outputs {
-            let key = (said.writer, said.is_stderr);
+            let key = ((said.writer, said.attempt), said.is_stderr);
             let skipped = known.entry(key).or_default();
             let from = (*skipped).min(said.bytes.0.len());
             *skipped -= from;
@@ -261,7 +265,7 @@ impl Source {
                 self.end_line(key, page)?;
                 page.lost(&self.label);
             }
-            let who = self.who(said.writer);
+            let who = self.who(key.0);
             let stream = self.streams.entry(key).or_default();
             stream.open.extend_from_slice(new);
             let end = match stream.open.iter().rposition(|byte| *byte == b'\n') {
@@ -275,18 +279,27 @@ impl Source {
         Ok(is_new)
     }
 
-    /// The label before a writer's lines where several write, and a number for its colour.
-    fn who(&self, writer: u64) -> Option<(String, usize)> {
+    /// The label before a writer's lines where several write, and a number for its colour. A first attempt says nothing of
+    /// that.
+    fn who(&self, writer: Writer) -> Option<(String, usize)> {
         let at = self.writers.iter().position(|it| *it == writer)?;
-        let colour = self.label.bytes().map(usize::from).sum::<usize>() + at;
-        match (self.writers.len(), at) {
-            (..=1, _) if !self.is_one_of_several => None,
-            (_, 0) => Some((self.label.clone(), colour)),
-            (_, at) => Some((format!("{}.{}", self.label, at + 1), colour)),
+        if self.writers.len() <= 1 && !self.is_one_of_several {
+            return None;
         }
+        let colour = self.label.bytes().map(usize::from).sum::<usize>() + at;
+        let (_, attempt) = writer;
+        let before = self.writers[..at].iter();
+        let mut label = match before.filter(|(_, its)| *its == attempt).count() {
+            0 => self.label.clone(),
+            nth => format!("{}.{}", self.label, nth + 1),
+        };
+        if attempt > 1 {
+            label.push_str(&format!(" attempt {attempt}"));
+        }
+        Some((label, colour))
     }
 
-    fn end_line(&mut self, key: (u64, bool), page: &mut Page) -> CommandResult {
+    fn end_line(&mut self, key: (Writer, bool), page: &mut Page) -> CommandResult {
         let rest = self.streams.get_mut(&key);
         let rest = rest.map(|it| std::mem::take(&mut it.open));
         match rest {
@@ -412,16 +425,24 @@ mod tests {
     #[test]
     fn lines_are_labelled_where_several_speak() {
         let mut source = Source::new("3".into(), false);
-        source.writers = vec![7];
-        assert_eq!(source.who(7), None);
-        source.writers.push(9);
-        assert_eq!(source.who(7).map(|it| it.0).as_deref(), Some("3"));
-        assert_eq!(source.who(9).map(|it| it.0).as_deref(), Some("3.2"));
+        let who = |source: &Source, writer| source.who(writer).map(|it| it.0);
+        source.writers = vec![(7, 1)];
+        assert_eq!(who(&source, (7, 1)), None);
+        source.writers.extend([(8, 2), (9, 1), (8, 3), (10, 3)]);
+        for (writer, label) in [
+            ((7, 1), "3"),
+            ((8, 2), "3 attempt 2"),
+            ((9, 1), "3.2"),
+            ((8, 3), "3 attempt 3"),
+            ((10, 3), "3.2 attempt 3"),
+        ] {
+            assert_eq!(who(&source, writer).as_deref(), Some(label));
+        }
         let alone = Source {
-            writers: vec![7],
+            writers: vec![(7, 1)],
             ..Source::new("3".into(), true)
         };
-        assert_eq!(alone.who(7).map(|it| it.0).as_deref(), Some("3"));
+        assert_eq!(who(&alone, (7, 1)).as_deref(), Some("3"));
     }
 
     #[test]

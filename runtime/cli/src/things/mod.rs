@@ -19,12 +19,13 @@ pub mod timeline;
 pub mod top;
 mod wait;
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use wasmrun_client::Described;
-use wasmrun_client::wire::{List, Rows, Silent, What};
+use wasmrun_client::wire::{List, Output as Said, Rows, Silent, What};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 
@@ -172,14 +173,7 @@ pub fn logs(logs: &Logs, global: &Global, printer: &Printer) -> CommandResult {
     let described = client.wait(client.describe(&id.id)).ok();
     let failure = described.and_then(|it| failure(&it));
     if printer.output == Output::Json {
-        let of = |is_stderr: bool| {
-            let parts = outputs.iter().filter(|it| it.is_stderr == is_stderr);
-            let bytes: Vec<u8> = parts.flat_map(|it| it.bytes.0.iter().copied()).collect();
-            String::from_utf8_lossy(&bytes).into_owned()
-        };
-        return printer.json(&json!({
-            "version": 1, "stdout": of(false), "stderr": of(true), "failure": failure,
-        }));
+        return printer.json(&logs_json(&outputs, failure));
     }
     for output in outputs {
         match output.is_stderr {
@@ -191,6 +185,27 @@ pub fn logs(logs: &Logs, global: &Global, printer: &Printer) -> CommandResult {
         printer.note(why);
     }
     Ok(())
+}
+
+/// Output as JSON: all of it, and that of each attempt.
+fn logs_json(outputs: &[Said], failure: Option<String>) -> Json {
+    let of = |attempt: Option<u32>, is_stderr: bool| {
+        let is_meant = |it: &&Said| {
+            it.is_stderr == is_stderr && attempt.is_none_or(|attempt| it.attempt == attempt)
+        };
+        let parts = outputs.iter().filter(is_meant);
+        let bytes: Vec<u8> = parts.flat_map(|it| it.bytes.0.iter().copied()).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let attempts: BTreeSet<u32> = outputs.iter().map(|it| it.attempt).collect();
+    let attempts = attempts.into_iter().map(|attempt| {
+        let (stdout, stderr) = (of(Some(attempt), false), of(Some(attempt), true));
+        json!({ "attempt": attempt, "stdout": stdout, "stderr": stderr })
+    });
+    json!({
+        "version": 1, "stdout": of(None, false), "stderr": of(None, true),
+        "attempts": attempts.collect::<Json>(), "failure": failure,
+    })
 }
 
 /// How a task or an actor has failed, if it has.

@@ -585,6 +585,7 @@ fn responses_about_tasks() {
     let output = Output {
         is_stderr: true,
         writer: 300,
+        attempt: 2,
         bytes: Bytes(vec![1]),
     };
     assert_bytes(Response::Output(output), "06 01 ac 02 01 01");
@@ -596,6 +597,7 @@ fn responses_about_tasks() {
         held: vec![held()],
         memory_peak_bytes: 3,
         stderr_tail: "e".into(),
+        attempt: 4,
     };
     assert_bytes(
         Response::Ended(Box::new(report)),

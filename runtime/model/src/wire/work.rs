@@ -251,6 +251,8 @@ pub struct Output {
     pub is_stderr: bool,
     /// Which of all that write to this: the task itself, or one that it started.
     pub writer: u64,
+    /// Which attempt of that, from 1; 1 of an actor.
+    pub attempt: u32,
     /// What.
     pub bytes: Bytes,
 }
@@ -272,6 +274,8 @@ pub struct Report {
     pub memory_peak_bytes: u64,
     /// The end of what it wrote to standard error, if it failed.
     pub stderr_tail: String,
+    /// Which attempt this was, from 1; 0 if none has begun.
+    pub attempt: u32,
 }
 
 /// What a task held of one resource.

@@ -347,7 +347,8 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
         ..job.limits.clone()
     };
     let attempt = lease.attempt(&call, Arc::default(), started);
-    let output = TaskOutput::new(job.limits.output, call.listener);
+    let number = lease.attempt.number();
+    let output = TaskOutput::of_attempt(number, job.limits.output, call.listener);
     let outcome = {
         let running = pin!(async {
             let fitted = arguments(&attempt, job.function_type(), &call.values).await?;

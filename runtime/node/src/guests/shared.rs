@@ -32,6 +32,7 @@ use crate::ledger::{Ended, Ledger, Outbox, Submission, SubmitError, Todo};
 use crate::records::actor::ActorCell;
 use crate::records::actor_ref::ActorNode;
 use crate::records::ids::Ids;
+use crate::records::log::ActorLogs;
 use crate::records::object::LoadError;
 use crate::records::policy::Policy;
 use crate::records::task::{Home, TaskCell, Work};
@@ -85,6 +86,7 @@ pub(crate) struct Shared {
     pub(crate) home: Arc<Home>,
     /// Actors that have names, which keep them.
     pub(crate) names: Names,
+    pub(crate) actor_logs: ActorLogs,
     /// What arguments of tasks that have not ended take.
     pub(crate) waiting_bytes: Arc<WaitingBytes>,
     /// What is numbered here.
@@ -128,6 +130,7 @@ impl Shared {
             control: parts.control,
             history: History::new(parts.history_bytes),
             names: Names::default(),
+            actor_logs: ActorLogs::default(),
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
             ids: Ids::new(parts.random),
             waits: WaitNumbers::default(),

@@ -38,7 +38,7 @@ impl Ends {
             chunks: written,
             ends: end,
         };
-        (Listener { tag: 0, chunks }, written)
+        (Listener::new(0, chunks), written)
     }
 
     /// Lets an end go behind what was written. Back if nothing was or will be.
@@ -98,6 +98,7 @@ mod tests {
         OutputChunk {
             tag: 0,
             writer: 0,
+            attempt: 1,
             source: OutputSource::Stdout,
             bytes: bytes::Bytes::from_static(b"hello"),
         }

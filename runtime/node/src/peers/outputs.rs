@@ -54,6 +54,7 @@ impl Outputs {
         let chunk = OutputChunk {
             tag: listener.tag,
             writer: output.writer,
+            attempt: output.attempt,
             source: match output.is_stderr {
                 true => OutputSource::Stderr,
                 false => OutputSource::Stdout,
@@ -72,8 +73,7 @@ impl Outputs {
                 while let Some(piece) = pieces.recv().await {
                     match piece {
                         Piece::Chunk(chunk) => {
-                            // Whoever listened may be gone.
-                            let _ = listener.chunks.send(chunk).await;
+                            listener.send(chunk).await;
                         }
                         Piece::End(settled) => {
                             drop(listener);

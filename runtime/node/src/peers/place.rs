@@ -521,6 +521,7 @@ fn output(task: TaskId, chunk: OutputChunk) -> Output {
     Output {
         task,
         writer: chunk.writer,
+        attempt: chunk.attempt,
         is_stderr: chunk.source == OutputSource::Stderr,
         bytes: Bytes(chunk.bytes.to_vec()),
     }

@@ -404,6 +404,8 @@ pub(crate) struct Held {
 pub(crate) struct Output {
     pub(crate) task: TaskId,
     pub(crate) writer: u64,
+    /// Which attempt of what wrote it.
+    pub(crate) attempt: u32,
     pub(crate) is_stderr: bool,
     pub(crate) bytes: Bytes,
 }

@@ -237,6 +237,7 @@ mod tests {
         Output {
             task: TaskId::from_bytes([3; 16]),
             writer: 0,
+            attempt: 1,
             is_stderr: false,
             bytes: Bytes(vec![0; bytes]),
         }

@@ -13,6 +13,7 @@ pub(crate) mod handles;
 pub(crate) mod ids;
 pub(crate) mod job;
 pub(crate) mod lineage;
+pub(crate) mod log;
 pub(crate) mod object;
 pub(crate) mod options;
 pub(crate) mod policy;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use wasmrun_engine::{Limits, Listener, Module, Wishes};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
@@ -14,9 +13,8 @@ use super::durable::{Durable, StoredActor};
 use super::given::grants;
 use super::lookup::Meant;
 use super::out::Gone;
-use super::registry::{ActorLog, Log};
 use super::session::{Session, refusal};
-use super::tasks::{OUTPUT_CHUNKS, only_one, refused};
+use super::tasks::{only_one, refused};
 use super::watch::Watcher;
 use super::{Inner, views};
 use crate::actor::{Actor, ActorOptions};
@@ -24,6 +22,7 @@ use crate::client::CallError;
 use crate::guests::names::{FindError, NameError};
 use crate::records::class::ActorJob;
 use crate::records::job::{Argument, Call};
+use crate::records::log::{ActorLog, Log};
 
 impl Session {
     pub(super) async fn create(&self, create: wire::Create) -> Result<Response, Refusal> {
@@ -48,11 +47,8 @@ impl Session {
                 self.client.clone()
             }
         };
-        let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
-        let listener = Listener {
-            tag: 0,
-            chunks: sender,
-        };
+        let log = Arc::<Log>::default();
+        let listener = Listener::kept(log.clone(), None);
         let name = create.name.clone();
         let actor = client.create_actor_async(&job, values, create.name, Some(listener));
         let actor = actor.await;
@@ -60,10 +56,7 @@ impl Session {
             self.close_job(&detached.id);
         }
         let actor = actor.map_err(|error| call_refused(&error))?;
-        let log = Arc::<Log>::default();
-        // It ends with the actor, and all actors end with their session or the node.
-        tokio::spawn(Watcher::collect(log.clone(), chunks));
-        self.inner.registry().log_actor(ActorLog {
+        self.inner.shared.actor_logs.add(ActorLog {
             id: actor.id(),
             tenant: job.terms.tenant.clone(),
             driver: client.driver(),

@@ -37,9 +37,9 @@ use self::known::{Ended, Known, Task};
 use self::record::Ending;
 use self::results::Placed;
 use super::Inner;
-use super::registry::Log;
 use crate::cluster::{Receipt, RecordCounts, RecordId, Records, Written};
 use crate::records::job::Argument;
+use crate::records::log::Log;
 use crate::records::task::Report;
 
 /// How long a submission waits to be durable. Then it is answered with a warning.

@@ -15,18 +15,19 @@ use super::Inner;
 use super::lookup::Meant;
 use super::merge::with_silent;
 use super::out::Gone;
-use super::registry::{Log, Record, Registry};
+use super::registry::{Record, Registry};
 use super::requests::outputs;
 use super::session::{Session, refusal};
 use super::views::{Asker, missing};
 use crate::peers::ask::{Answer, Question};
+use crate::records::log::Log;
 
 /// How many tasks' output is asked for at a time.
 const BATCH: usize = 128;
 /// How many bytes of output are enough for an answer: with one task's more it still is a message.
 const ENOUGH_BYTES: usize = 1 << 20;
 /// What a piece of output takes beside its bytes, at most.
-const PIECE_BYTES: usize = 16;
+const PIECE_BYTES: usize = 24;
 /// How many nodes are asked at a time.
 const MOST_ASKED: usize = 64;
 

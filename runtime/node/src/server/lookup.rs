@@ -23,6 +23,7 @@ use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use crate::peers::ask::{Answer, Question, Thing, ThingId};
 use crate::records::dead::FAILED;
+use crate::records::log::ActorLog;
 use crate::records::task::Work;
 
 /// How many things a node names that an id may begin.
@@ -161,10 +162,11 @@ fn actors(inner: &Inner, asker: Asker<'_>, name: &str, prefix: Option<IdPrefix>)
         all
     });
     let known: BTreeSet<ThingId> = all.iter().map(|it| it.id).collect();
-    let registry = inner.registry();
-    let logged = registry.actor_logs();
-    let logged = logged.filter(|it| fits(&it.id, &it.name) && asker.owns(&it.tenant, it.driver));
-    let logged = logged.map(|it| thing(it.id, it.name.as_ref(), ENDED));
+    let is_own = |it: &ActorLog| fits(&it.id, &it.name) && asker.owns(&it.tenant, it.driver);
+    let logged = inner.shared.actor_logs.find(is_own);
+    let logged = logged
+        .iter()
+        .map(|it| thing(it.id, it.name.as_ref(), ENDED));
     all.extend(logged.filter(|it| !known.contains(&it.id)));
     all
 }

@@ -6,19 +6,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use wasmrun_engine::OutputSource;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ActorId, DriverId, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{DriverId, NodeId, ObjectId, TaskId};
 use wasmrun_model::task::Phase;
 use wasmrun_model::wire::Refusal;
 
 use super::loaded::LoadedModules;
 use super::views::one;
+use crate::records::log::Log;
 use crate::records::object::Object;
 use crate::records::task::{Notes, Report};
 
@@ -26,33 +25,12 @@ use crate::records::task::{Notes, Report};
 const MOST_ENDED: usize = 10_000;
 /// How many modules are kept loaded.
 const MOST_MODULES: usize = 256;
-/// How many actors' output is remembered.
-const MOST_LOGGED: usize = 1000;
-/// How much of a detached task's or an actor's output is kept: its end.
-const LOG_BYTES: usize = 256 << 10;
-/// What a chunk of it counts beside its bytes: a guest may write a byte here and a byte there.
-const CHUNK_OVERHEAD: usize = 64;
 
 pub(super) struct Registry {
     pub(super) modules: LoadedModules,
     tasks: BTreeMap<TaskId, Record>,
     ended: VecDeque<TaskId>,
     kept: BTreeMap<ObjectId, Kept>,
-    /// What actors wrote, by their ids.
-    actor_logs: BTreeMap<ActorId, ActorLog>,
-    /// Actors that have logs, the oldest first.
-    logged: VecDeque<ActorId>,
-}
-
-/// What an actor that was created through the server wrote.
-#[derive(Clone)]
-pub(super) struct ActorLog {
-    pub(super) id: ActorId,
-    pub(super) tenant: TenantName,
-    pub(super) driver: DriverId,
-    /// Its name within its tenant, if it has one.
-    pub(super) name: Option<String>,
-    pub(super) log: Arc<Log>,
 }
 
 /// Ends of tasks that the registry has not seen yet: whoever ends a task does not wait for it.
@@ -124,68 +102,6 @@ pub(super) struct Kept {
     pub(super) size_bytes: u64,
 }
 
-/// The end of what a task wrote.
-#[derive(Default)]
-pub(super) struct Log {
-    chunks: Mutex<Chunks>,
-    is_over: AtomicBool,
-}
-
-#[derive(Default)]
-struct Chunks {
-    queue: VecDeque<Logged>,
-    /// What all of them count.
-    size: usize,
-}
-
-/// Some output, and which task wrote it where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Logged {
-    pub(super) writer: u64,
-    pub(super) source: OutputSource,
-    pub(super) bytes: Vec<u8>,
-}
-
-impl Log {
-    pub(super) fn add(&self, writer: u64, source: OutputSource, bytes: &[u8]) {
-        let mut chunks = self.chunks.lock();
-        let Chunks { queue, size } = &mut *chunks;
-        *size += bytes.len();
-        match queue.back_mut() {
-            Some(last)
-                if (last.writer, last.source) == (writer, source) && last.bytes.len() < 4096 =>
-            {
-                last.bytes.extend_from_slice(bytes);
-            }
-            _ => {
-                *size += CHUNK_OVERHEAD;
-                queue.push_back(Logged {
-                    writer,
-                    source,
-                    bytes: bytes.to_vec(),
-                });
-            }
-        }
-        while *size > LOG_BYTES && queue.len() > 1 {
-            let oldest = queue.pop_front();
-            *size -= oldest.map_or(0, |chunk| chunk.bytes.len() + CHUNK_OVERHEAD);
-        }
-    }
-
-    pub(super) fn chunks(&self) -> Vec<Logged> {
-        self.chunks.lock().queue.iter().cloned().collect()
-    }
-
-    /// Its task has ended, and all that it wrote is here.
-    pub(super) fn close(&self) {
-        self.is_over.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
-    }
-}
-
 impl End {
     pub(super) fn of(report: &Report) -> Self {
         Self {
@@ -213,8 +129,6 @@ impl Default for Registry {
             tasks: BTreeMap::new(),
             ended: VecDeque::new(),
             kept: BTreeMap::new(),
-            actor_logs: BTreeMap::new(),
-            logged: VecDeque::new(),
         }
     }
 }
@@ -271,28 +185,6 @@ impl Registry {
         }
     }
 
-    /// Remembers what an actor writes. The oldest is forgotten.
-    pub(super) fn log_actor(&mut self, actor: ActorLog) {
-        self.logged.push_back(actor.id);
-        self.actor_logs.insert(actor.id, actor);
-        if self.logged.len() > MOST_LOGGED
-            && let Some(oldest) = self.logged.pop_front()
-        {
-            self.actor_logs.remove(&oldest);
-        }
-    }
-
-    /// What an actor wrote.
-    pub(super) fn actor_log(&self, id: &ActorId) -> Option<&ActorLog> {
-        self.actor_logs.get(id)
-    }
-
-    /// What actors wrote, the youngest first.
-    pub(super) fn actor_logs(&self) -> impl Iterator<Item = &ActorLog> {
-        let youngest_first = self.logged.iter().rev();
-        youngest_first.filter_map(|id| self.actor_logs.get(id))
-    }
-
     pub(super) fn keep(&mut self, kept: Kept) {
         self.kept.insert(kept.object.id(), kept);
     }
@@ -340,45 +232,5 @@ impl Registry {
         });
         let kept = self.kept.values();
         kept.map(|kept| (&kept.object, &kept.tenant)).chain(made)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_log_keeps_the_end() {
-        let log = Log::default();
-        log.add(1, OutputSource::Stdout, b"a");
-        log.add(1, OutputSource::Stdout, b"b");
-        log.add(1, OutputSource::Stderr, b"c");
-        log.add(2, OutputSource::Stderr, b"d");
-        let bytes = |at: usize| log.chunks()[at].bytes.clone();
-        assert_eq!([bytes(0), bytes(1), bytes(2)], [&b"ab"[..], b"c", b"d"]);
-        for _ in 0..100 {
-            log.add(1, OutputSource::Stdout, &[0; 8192]);
-        }
-        let total: usize = log.chunks().iter().map(|chunk| chunk.bytes.len()).sum();
-        assert!(total <= LOG_BYTES);
-        assert_eq!(log.chunks().last().unwrap().bytes, [0; 8192]);
-    }
-
-    #[test]
-    fn a_log_of_short_chunks_has_a_limit_too() {
-        let log = Log::default();
-        let most = LOG_BYTES / (CHUNK_OVERHEAD + 1);
-        for _ in 0..most {
-            log.add(1, OutputSource::Stdout, b"a");
-            log.add(1, OutputSource::Stderr, b"b");
-        }
-        assert_eq!(log.chunks().len(), most);
-        assert_eq!(log.chunks().last().unwrap().bytes, b"b");
-        // What is dropped does not count any more.
-        log.add(2, OutputSource::Stdout, &[0; LOG_BYTES]);
-        assert_eq!(log.chunks().len(), 1);
-        log.add(3, OutputSource::Stdout, b"c");
-        assert_eq!(log.chunks().len(), 1);
-        assert_eq!(log.chunks.lock().size, CHUNK_OVERHEAD + 1);
     }
 }

@@ -11,11 +11,11 @@ use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::wire::{Bytes, Output, Refusal, RefusalKind, Request, Response, What};
 
 use super::out::Gone;
-use super::registry::Log;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use super::watch::output;
 use super::{Inner, Stopper, logs};
+use crate::records::log::Log;
 
 /// Why there is no link to a page.
 const NO_PAGE: &str = "the node serves no page: start it with `wasmrun node start --dashboard`";
@@ -273,11 +273,11 @@ impl Session {
 
 /// What is kept of the output of a task, or of the actor that it has created.
 pub(super) fn log(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<Arc<Log>, Refusal> {
-    let registry = inner.registry();
-    let actor = registry.actor_log(&task.actor());
+    let actor = inner.shared.actor_logs.get(&task.actor());
     if let Some(actor) = actor.filter(|it| asker.owns(&it.tenant, it.driver)) {
-        return Ok(actor.log.clone());
+        return Ok(actor.log);
     }
+    let registry = inner.registry();
     let record = registry.task(task);
     if let Some(record) = record.filter(|it| asker.owns(&it.tenant, it.driver)) {
         return logs::kept(record);
@@ -293,6 +293,6 @@ pub(super) fn log(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<Arc<
 pub(super) fn outputs(log: &Log) -> Vec<Output> {
     let parts = log.chunks().into_iter();
     parts
-        .map(|it| output(it.writer, it.source, it.bytes))
+        .map(|it| output((it.writer, it.attempt), it.source, it.bytes))
         .collect()
 }

@@ -17,7 +17,7 @@ use super::Inner;
 use super::durable::{Durable, Pending};
 use super::given::grants;
 use super::out::Gone;
-use super::registry::{Detached, Log, Record};
+use super::registry::{Detached, Record};
 use super::session::{Session, refusal, too_many};
 use super::watch::Watcher;
 use crate::client::Client;
@@ -25,6 +25,7 @@ use crate::ledger::SubmitError;
 use crate::ledger::jobs::About;
 use crate::records::ids::random;
 use crate::records::job::{Call, Job};
+use crate::records::log::Log;
 use crate::records::options::{JobError, Overrides};
 use crate::records::task::TaskHandle;
 
@@ -110,7 +111,7 @@ impl Session {
         let (listener, chunks) = match submit.is_watched || submit.is_detached {
             true => {
                 let (chunks, coming) = mpsc::channel(OUTPUT_CHUNKS);
-                (Some(Listener { tag: 0, chunks }), Some(coming))
+                (Some(Listener::new(0, chunks)), Some(coming))
             }
             false => (None, None),
         };

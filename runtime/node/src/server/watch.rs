@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use wasmrun_engine::{OutputChunk, OutputSource};
+use wasmrun_engine::{OutputChunk, OutputLog, OutputSource};
 use wasmrun_model::wire::{self, Bytes, Output, Response};
 
 use super::Inner;
 use super::durable::Keeping;
 use super::out::{Gone, Out, Pending};
-use super::registry::Log;
 use super::requests::outputs;
 use crate::client::Client;
+use crate::records::log::Log;
 use crate::records::object::{Object, Reference};
 use crate::records::task::{Report, TaskHandle};
 
@@ -72,19 +72,13 @@ impl Watcher {
         }
     }
 
-    /// Takes what an actor writes, until it has ended.
-    pub(super) async fn collect(log: Arc<Log>, mut chunks: mpsc::Receiver<OutputChunk>) {
-        while let Some(chunk) = chunks.recv().await {
-            log.add(chunk.writer, chunk.source, &chunk.bytes);
-        }
-    }
-
     async fn pass_on(&mut self, chunk: OutputChunk) {
         if let Some(log) = &self.log {
-            log.add(chunk.writer, chunk.source, &chunk.bytes);
+            log.keep(&chunk);
         }
         if let Some((out, id)) = &self.to {
-            let part = output(chunk.writer, chunk.source, chunk.bytes.to_vec());
+            let by = (chunk.writer, chunk.attempt);
+            let part = output(by, chunk.source, chunk.bytes.to_vec());
             if out.send(*id, Response::Output(part)).await.is_err() {
                 self.to = None;
             }
@@ -153,14 +147,20 @@ fn to_wire(report: &Report) -> wire::Report {
         held: held.collect(),
         memory_peak_bytes: report.memory_peak,
         stderr_tail: report.stderr_tail.clone(),
+        attempt: report.attempt,
     }
 }
 
-/// A part of a task's output as it travels.
-pub(super) fn output(writer: u64, source: OutputSource, bytes: Vec<u8>) -> Output {
+/// A part of a task's output as it travels, of this writer and this attempt of it.
+pub(super) fn output(
+    (writer, attempt): (u64, u32),
+    source: OutputSource,
+    bytes: Vec<u8>,
+) -> Output {
     Output {
         is_stderr: source == OutputSource::Stderr,
         writer,
+        attempt,
         bytes: Bytes(bytes),
     }
 }

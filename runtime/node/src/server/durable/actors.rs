@@ -6,7 +6,6 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use wasmrun_engine::{Listener, Module};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, TaskId};
@@ -20,13 +19,11 @@ use crate::records::actor::{ActorCell, Checkpoint};
 use crate::records::class::ActorJob;
 use crate::records::dead::Dead;
 use crate::records::job::Argument;
+use crate::records::log::{ActorLog, Log};
 use crate::records::task::{Notes, Report};
 use crate::server::Inner;
 use crate::server::actors::new_job;
 use crate::server::given::plain;
-use crate::server::registry::{ActorLog, Log};
-use crate::server::tasks::OUTPUT_CHUNKS;
-use crate::server::watch::Watcher;
 
 /// How often states are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -250,16 +247,13 @@ impl Inner {
         let client = self.adopt_job(of, &stored.tenant);
         let mut tries = 0;
         let created = loop {
-            let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
-            let listener = Listener {
-                tag: 0,
-                chunks: sender,
-            };
+            let log = Arc::<Log>::default();
+            let listener = Listener::kept(log.clone(), None);
             let (values, name) = (values.clone(), create.name.clone());
             let creating =
                 client.create_actor_as(task, &job, values, name, Some(listener), state.clone());
             let error = match creating.await {
-                Ok(actor) => break Ok((actor, chunks)),
+                Ok(actor) => break Ok((actor, log)),
                 Err(error) => error,
             };
             // The lost node may be back, and about to give it up; or nobody can say whose the name is.
@@ -275,11 +269,8 @@ impl Inner {
             tokio::time::sleep(AGAIN).await;
         };
         self.close_job(&client.driver());
-        let (actor, chunks) = created?;
-        let log = Arc::<Log>::default();
-        // It ends with the actor, and all actors end with the node.
-        tokio::spawn(Watcher::collect(log.clone(), chunks));
-        self.registry().log_actor(ActorLog {
+        let (actor, log) = created?;
+        self.shared.actor_logs.add(ActorLog {
             id: actor.id(),
             tenant: stored.tenant.clone(),
             driver: client.driver(),

@@ -27,11 +27,12 @@ use crate::cluster::{Cluster, Found, Heir, Records, look};
 use crate::ledger::jobs::About;
 use crate::records::ids::random;
 use crate::records::job::{Call, Job};
+use crate::records::log::Log;
 use crate::records::object::Value;
 use crate::records::task::{Report, TaskCell, TaskHandle, Work};
 use crate::server::Inner;
 use crate::server::given::call_of;
-use crate::server::registry::{Detached, Log, Record};
+use crate::server::registry::{Detached, Record};
 use crate::server::session::refusal;
 use crate::server::tasks::{OUTPUT_CHUNKS, new_job, plain_name};
 use crate::server::views;
@@ -428,10 +429,7 @@ impl Inner {
         let job = Arc::new(job);
         let (sender, chunks) = mpsc::channel(OUTPUT_CHUNKS);
         let call = Call {
-            listener: Some(Listener {
-                tag: 0,
-                chunks: sender,
-            }),
+            listener: Some(Listener::new(0, sender)),
             ..call_of(&job, &stored.submit)?
         };
         let log = Arc::<Log>::default();

@@ -154,6 +154,7 @@ impl Session {
                     held: Vec::new(),
                     memory_peak_bytes: 0,
                     stderr_tail: String::new(),
+                    attempt: 0,
                 };
                 let ended = Response::Ended(Box::new(report));
                 self.out.send(id, ended).await?;

@@ -17,9 +17,10 @@ use super::MOST_BYTES;
 use super::known::MOST_LINEAGE_BYTES;
 use crate::peers::Whereabouts;
 use crate::records::actor::{ActorCell, Checkpoint};
+use crate::records::log::Log;
 use crate::records::object::Value;
 use crate::records::task::Report;
-use crate::server::registry::{End, Log};
+use crate::server::registry::End;
 
 /// The largest result that is kept here, in bytes: a larger one is in stores, and the record says in whose.
 const MOST_RESULT_BYTES: usize = crate::guests::storing::INLINE_BYTES;
@@ -343,14 +344,14 @@ impl Ending {
         (end, result)
     }
 
-    /// What is kept of its output, for `log`.
+    /// What is kept of its output, for `log`: which attempt wrote it is not.
     pub(super) fn write_to(&self, log: &Log) {
         for part in &self.log {
             let source = match part.is_stderr {
                 true => OutputSource::Stderr,
                 false => OutputSource::Stdout,
             };
-            log.add(part.writer, source, &part.bytes.0);
+            log.add((part.writer, 1), source, &part.bytes.0);
         }
     }
 }

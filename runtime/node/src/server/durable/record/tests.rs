@@ -73,7 +73,7 @@ fn a_record_has_these_bytes() {
 fn ending_elsewhere(written: usize) -> Ending {
     let log = Log::default();
     if written > 0 {
-        log.add(1, OutputSource::Stdout, &vec![b'a'; written]);
+        log.add((1, 1), OutputSource::Stdout, &vec![b'a'; written]);
     }
     let place = Whereabouts {
         numbers: None,
@@ -166,8 +166,8 @@ fn a_record_of_an_older_wasmrun_says_that_its_result_is_lost() {
 fn what_came_of_a_task_outlives_it_if_it_is_small() {
     let object = ObjectId::of(TaskId::from_bytes([2; 16]), 0);
     let log = Log::default();
-    log.add(1, OutputSource::Stdout, &[b'a'; 3000]);
-    log.add(1, OutputSource::Stderr, &[b'b'; 3000]);
+    log.add((1, 1), OutputSource::Stdout, &[b'a'; 3000]);
+    log.add((1, 1), OutputSource::Stderr, &[b'b'; 3000]);
     let small = Value::inline(Encoded::Postcard(vec![7; 100]), Vec::new());
     let ending = Ending::of(&report(Ok(Some(small.clone()))), HERE, &log, None);
     let ended = stored().ended(ending);
