@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use rustix::process::Signal;
 use serde_json::Value as Json;
-use wasmrun_tests::{Wasmrun, assert_says, guest};
+use wasmrun_tests::{Stream, Wasmrun, assert_says, guest};
 
 use crate::node::Node;
 
@@ -45,6 +46,33 @@ fn what_an_actor_writes_is_kept_with_it() {
         3,
         "{logs}"
     );
+}
+
+#[test]
+fn what_an_actor_of_a_task_writes_is_kept_under_its_name() {
+    let node = Node::start();
+    let keep = |name: &str| {
+        let submit = node.wasmrun(["submit"]).arg(guest("spread"));
+        submit.args(["--invoke", &format!("keep-named({name:?})")])
+    };
+    let mut attached = keep("kept").start();
+    attached.wait_for(Stream::Err, "made at ");
+    let logs = || node.wasmrun(["logs", "kept"]).ok();
+    let kept = logs();
+    assert!(kept.starts_with("sums at "), "{kept}");
+    assert!(!kept.contains("made at "), "{kept}");
+    attached.signal(Signal::INT);
+    // Whoever has submitted the task gets it, too.
+    assert_says(&attached.end().stderr, &["sums at "]);
+    // Also of one that has ended.
+    assert_eq!(logs(), kept);
+    let detached = keep("other").arg("--detach").json(0);
+    let (task, job) = (&detached["task_id"], &detached["job"]);
+    let (task, job) = (task.as_str().expect("an id"), job.as_str().expect("an id"));
+    while !node.wasmrun(["logs", task]).ok().contains("made at ") {}
+    assert_says(&node.wasmrun(["logs", "other"]).ok(), &["sums at "]);
+    let all = node.wasmrun(["job", "logs", job]).ok();
+    assert_eq!(all.matches("sums at ").count(), 1, "{all}");
 }
 
 #[test]

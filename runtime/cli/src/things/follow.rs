@@ -167,12 +167,13 @@ impl Thing {
     }
 }
 
-/// The tasks of a job that have a log of their own: those that its driver has submitted, if they have begun, and actors.
+/// The tasks of a job that have a log of their own: those that its driver has submitted, if they have begun, and actors. What
+/// actors of detached tasks write is in the logs of those.
 fn of_job(client: &Client, id: DriverId) -> Result<Now, Failure> {
     let (job, is_whole) = jobs::now(client, id)?;
     let mut tasks = jobs::tasks_of(client, id, &[])?;
     tasks.retain(|row| match row.actor {
-        Some(_) => is_creation(row),
+        Some(_) => is_creation(row) && !(row.is_detached && row.parent.is_some()),
         None => row.parent.is_none(),
     });
     tasks.retain(|row| row.attempt > 0 || has_ended(&row.state));

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_engine::{
-    ClassIndex, FunctionIndex, Given, HandleSlot, Readable, ServiceError, Services, Waiting, Wishes,
+    ClassIndex, FunctionIndex, Given, HandleSlot, Listener, Readable, ServiceError, Services,
+    Waiting, Wishes,
 };
 use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::task::{Attempt as Try, Cancellation, TaskKind};
@@ -27,6 +28,7 @@ use crate::records::actor_ref::ActorRef;
 use crate::records::derive;
 use crate::records::handles::Readiness;
 use crate::records::job::{Argument, Call, Job};
+use crate::records::log::{ActorLog, Log};
 use crate::records::object::{LoadError, Loaded, Object, PutObject, Reference, Value, is_fit};
 use crate::records::task::{Nested, TaskCell, Work};
 use crate::records::wait::Countdown;
@@ -206,15 +208,16 @@ impl Attempt {
             task: self.id(),
             attempt: self.number,
         };
-        let actor = ActorCell::new(
-            id.actor(),
-            self.shared.home.node,
-            Arc::new(job),
-            self.listener.clone(),
-        );
-        let actor = actor.made_by(creator);
+        // One with a name has a log of its own; what it writes goes to who listens to its creator all the same.
+        let log = name.as_ref().map(|_| Arc::<Log>::default());
+        let listener = match &log {
+            Some(log) => Some(Listener::kept(log.clone(), self.listener.clone())),
+            None => self.listener.clone(),
+        };
+        let (home, job) = (self.shared.home.node, Arc::new(job));
+        let actor = ActorCell::new(id.actor(), home, job, listener.clone()).made_by(creator);
         let actor = ActorRef::new(Arc::new(actor), Arc::downgrade(&self.shared));
-        let naming = match name {
+        let naming = match name.clone() {
             Some(name) => Some(self.name_actor(name, &actor).await?),
             None => None,
         };
@@ -224,7 +227,10 @@ impl Attempt {
             parent: Some(self.id()),
             terms: actor.job().terms.clone(),
             kind: TaskKind::Actor(actor.id),
-            call: self.call_of(values),
+            call: Call {
+                listener,
+                ..self.call_of(values)
+            },
             cell,
             keeps: None,
             first: Try::FIRST,
@@ -233,6 +239,15 @@ impl Attempt {
             // It gives its name free.
             self.shared.kill(actor.cell());
             return Err(error);
+        }
+        if let Some(log) = log {
+            self.shared.actor_logs.add(ActorLog {
+                id: actor.id,
+                tenant: actor.job().terms.tenant.clone(),
+                driver: self.driver,
+                name,
+                log,
+            });
         }
         actor.publish();
         if let Some(naming) = naming {

@@ -409,7 +409,7 @@ mod app {
     #[task]
     pub fn keep_named(name: String) -> Result<u64, Error> {
         let tally = Tally::options().name(&*name).create(0)?;
-        tally.next().get()?;
+        tally.sum(vec![1.0]).get()?;
         println!("made at {}", context::node());
         tally.spin().get()
     }
