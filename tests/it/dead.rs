@@ -166,7 +166,13 @@ fn a_detached_task_that_fails_says_why_to_whoever_asks() {
         &["error     the guest trapped"],
     );
     let logs = node.wasmrun(["logs", id]).run();
-    assert_says(&logs.stderr, &["oh", "has failed: the guest trapped"]);
+    let says = [
+        "oh",
+        id,
+        "(prog.wasm) has failed at node ",
+        ": the guest trapped",
+    ];
+    assert_says(&logs.stderr, &says);
     let logs = node.wasmrun(["logs", id]).json(0);
     assert_says(
         logs["failure"].as_str().expect("why"),

@@ -40,10 +40,11 @@ fn a_wrong_call_of_wasi_is_a_trap_with_frames() {
         let module = assemble(dir.path(), function, &program(function, params, body));
         let stderr = Wasmrun::submit_file(&module).fails(5);
         let lines: Vec<&str> = stderr.lines().collect();
-        assert_eq!(lines.len(), 2, "{stderr}");
+        assert_eq!(lines.len(), 3, "{stderr}");
         let said = format!("error: {function}.wasm: the guest trapped: ");
         assert!(lines[0].starts_with(&said), "{stderr}");
         assert_eq!(lines[1], "    at main", "{stderr}");
+        assert!(lines[2].starts_with("    in task "), "{stderr}");
         let json = Wasmrun::submit_file(&module).json(5);
         assert_eq!(json["error"]["kind"], "trap");
         assert_eq!(json["error"]["backtrace"], json!(["main"]));
@@ -137,7 +138,7 @@ fn a_wrong_value_is_a_trap() {
             .args(["--invoke", call])
             .fails(5);
         assert_says(&stderr, &[": the guest trapped: ", said]);
-        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        assert_eq!(stderr.lines().count(), 2, "{stderr}");
     }
 }
 

@@ -98,7 +98,11 @@ fn waiting_ends_as_an_attached_submit_would() {
     };
     waited(node.submit("add(1, 2)").arg("--detach"), 0);
     let said = waited(node.submit("crash()").arg("--detach"), 5);
-    assert_says(&said, &["crash: the guest trapped"]);
+    assert_says(
+        &said,
+        &["crash: the guest trapped", "    in task ", " at node "],
+    );
+    assert_eq!(said.matches("as it was told to").count(), 1, "{said}");
     waited(program(&node, &["exit", "3"]), 3);
     // A program's own code says nothing about the whole array.
     let array = program(&node, &["exit", "$i"]).args_before_last("--array=0,7");

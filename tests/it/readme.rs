@@ -81,6 +81,7 @@ fn alike(typed: &str, text: &str) -> String {
         &format!("node: \"{MACHINE}\""),
     );
     let text = text.replace(&format!("(node {host})"), &format!("(node {MACHINE})"));
+    let text = text.replace(&format!("at node {host}"), &format!("at node {MACHINE}"));
     let is_timed = [" -v", "--array", "--from-lines"]
         .iter()
         .any(|option| typed.contains(option));

@@ -93,8 +93,12 @@ fn output_and_failures_come_back_from_other_nodes() {
         "as it was told to",
         "trapped",
         "    at spread:spread/app#fail",
+        "    in task ",
+        " at node c\n",
     ];
     assert_says(&failed.stderr, &says);
+    let panics = failed.stderr.matches("as it was told to").count();
+    assert_eq!(panics, 1, "{failed}");
     let nowhere = on(&three.a, "d", "place()");
     assert_ne!(nowhere.code, Some(0));
     assert_says(&nowhere.stderr, &["node d is not in the cluster"]);

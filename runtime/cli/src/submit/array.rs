@@ -102,7 +102,7 @@ impl Outcome<'_> {
         let printed = match &report.result {
             Ok(_) => self.run.print_array_result(report, index, bar),
             Err(error) => {
-                self.run.print_array_failure(error, index, bar);
+                self.run.print_array_failure(error, &ended, index, bar);
                 Ok(())
             }
         };

@@ -41,7 +41,7 @@ use crate::submit::stream::{Kept, Route};
 use crate::submit::target::{Handle, Stopper, Target};
 
 pub use crate::submit::plan::shorten;
-pub use crate::submit::report::{exit_of, file_of, with_frames};
+pub use crate::submit::report::{exit_of, file_of, with_frames, with_place};
 pub use crate::submit::script::{interpreter, python_stubs};
 pub use crate::submit::target::{
     grants as wire_grants, limits as wire_limits, milliseconds, terms as wire_terms,
@@ -403,7 +403,7 @@ impl Run<'_> {
         }
         match &report.result {
             Ok(_) => self.print_result(report, None),
-            Err(error) => Err(self.failed(error, None)),
+            Err(error) => Err(self.failed(error, &ended)),
         }
     }
 }

@@ -142,18 +142,17 @@ impl Run<'_> {
     pub(super) fn print_array_failure(
         &self,
         error: &TaskError,
+        ended: &Ended,
         index: u64,
         bar: Option<&ProgressBar>,
     ) {
         if *error == TaskError::Cancelled {
             return;
         }
+        let text = placed(format!("failed: {error}"), error, ended);
         let print = || {
-            self.printer
-                .stderr(format_args!("[{index}] failed: {error}"));
-            for frame in error.frames().iter().take(8) {
-                self.printer
-                    .stderr(format_args!("[{index}]     at {frame}"));
+            for line in text.lines() {
+                self.printer.stderr(format_args!("[{index}] {line}"));
             }
         };
         match bar {
@@ -185,13 +184,13 @@ impl Run<'_> {
     }
 
     /// The command's failure for a task's, with the guest's backtrace shown.
-    pub(super) fn failed(&self, error: &TaskError, name: Option<&str>) -> Failure {
+    pub(super) fn failed(&self, error: &TaskError, ended: &Ended) -> Failure {
         let exit = match report::exit_of(error) {
             // Only a program's code is meant for us.
             Exit::Program(_) if !self.is_program() => Exit::TaskFailed,
             exit => exit,
         };
-        let name = name.unwrap_or(&self.plan.job.name);
+        let name = &self.plan.job.name;
         let text = match error {
             // The program has said why itself.
             TaskError::Exit { code, .. } if !self.is_program() => {
@@ -206,7 +205,7 @@ impl Run<'_> {
             }
             error => format!("{name}: {error}"),
         };
-        let error = anyhow::anyhow!(report::with_frames(text, error));
+        let error = anyhow::anyhow!(placed(text, error, ended));
         match self.printer.output {
             // The report has it all.
             Output::Json => {
@@ -216,4 +215,9 @@ impl Run<'_> {
             _ => Failure::new(exit, error),
         }
     }
+}
+
+/// What is said of an error of a task that has ended.
+fn placed(text: String, error: &TaskError, Ended { report, node }: &Ended) -> String {
+    report::with_place(text, error, report.id, node.as_deref())
 }

@@ -6,6 +6,7 @@ use anyhow::Context;
 use serde_json::{Value as Json, json};
 use wasmrun_engine::{Entry, HeldResource};
 use wasmrun_model::failure::{LimitKind, TaskError};
+use wasmrun_model::id::TaskId;
 use wasmrun_model::resource::Amount;
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::{DecodeLimits, EncodedRef, Value, ValueType, json, wave};
@@ -41,6 +42,18 @@ pub fn with_frames(mut text: String, error: &TaskError) -> String {
         text.push_str(&format!("\n    and {more} more frames"));
     }
     text
+}
+
+/// The same; and which task it was, at which node if that is known, where the guest trapped.
+pub fn with_place(text: String, error: &TaskError, task: TaskId, node: Option<&str>) -> String {
+    let text = with_frames(text, error);
+    match (error, node) {
+        (TaskError::Trap { .. }, Some(node)) => {
+            format!("{text}\n    in task {task} at node {node}")
+        }
+        (TaskError::Trap { .. }, None) => format!("{text}\n    in task {task}"),
+        _ => text,
+    }
 }
 
 /// The result as a value, where the function has one. It may be on a disk that does not give it back.

@@ -38,7 +38,7 @@ pub struct Remote {
     client: Arc<blocking::Client>,
     template: wire::Submit,
     pending: Arc<Pending>,
-    /// Whether it is asked where each task ran.
+    /// Whether it is asked where each task ran, and not only those that trapped.
     wants_places: bool,
 }
 
@@ -316,12 +316,13 @@ impl Remote {
                     Ok(true) => Some(task.future().get(None).await),
                     _ => None,
                 };
-                let node = match wants_place {
+                let report = local(report, value)?;
+                let has_trapped = matches!(report.result, Err(TaskError::Trap { .. }));
+                let node = match wants_place || has_trapped {
                     // A node of the version before does not say, and one that has forgotten cannot.
                     true => task.ran_at().await.ok(),
                     false => None,
                 };
-                let report = local(report, value)?;
                 Ok(Ended { report, node })
             };
             let ended = ended.await;

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 use wasmrun_client::Described;
-use wasmrun_client::wire::{List, Output as Said, Rows, Silent, What};
+use wasmrun_client::wire::{List, Output as Said, Rows, Silent, TaskRow, What};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 
@@ -214,7 +214,9 @@ fn failure(of: &Described) -> Option<String> {
         Described::Task(task) => {
             let error = TaskError::from(task.error.clone()?);
             let is_cancelled = error == TaskError::Cancelled;
-            (!is_cancelled).then(|| format!("task {} has failed: {error}", task.row.id))
+            let TaskRow { id, name, node, .. } = &task.row;
+            (!is_cancelled)
+                .then(|| format!("task {id} ({name}) has failed at node {node}: {error}"))
         }
         Described::Actor(actor) if actor.row.state == "failed" => {
             let why = actor.explanation.as_deref().unwrap_or_default();

@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 use wasmrun_client::Described;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::rows::Object;
-use wasmrun_client::wire::{JobRow, TaskRow};
+use wasmrun_client::wire::{JobRow, TaskDetail, TaskRow};
 use wasmrun_model::failure::TaskError;
 
 use super::jobs::{find, is_top_level, named, now, order, tasks_of};
@@ -16,7 +16,7 @@ use crate::args::{Global, JobWait, Output};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
 use crate::remote;
-use crate::submit::{exit_of, with_frames};
+use crate::submit::{exit_of, with_place};
 use crate::things::Backoff;
 
 /// `job wait`.
@@ -119,7 +119,9 @@ pub fn outcome(client: &Client, row: &JobRow) -> CommandResult {
             anyhow::anyhow!("{} {}", named(row), row.state),
         ));
     };
-    let error = error_of(client, first);
+    let detail = detail_of(client, first);
+    let error = detail.as_ref().and_then(|it| it.error.clone());
+    let error = error.map(TaskError::from);
     let exit = error.as_ref().map_or(Exit::TaskFailed, exit_of);
     let total = submitted(client, row)?;
     if first.array_index.is_some() || total > 1 {
@@ -142,7 +144,15 @@ pub fn outcome(client: &Client, row: &JobRow) -> CommandResult {
         // The program has said why itself.
         Some(TaskError::Exit { limit: None, .. }) => Err(Failure::silent(exit)),
         Some(error) => {
-            let text = with_frames(format!("{}: {error}", first.name), &error);
+            let text = format!("{}: {error}", first.name);
+            let mut text = with_place(text, &error, first.id, Some(&first.node));
+            // Nothing of it was shown here, and a panic is told there.
+            let tail = detail.map(|it| it.stderr_tail).unwrap_or_default();
+            if matches!(error, TaskError::Trap { .. }) && !tail.is_empty() {
+                let tail = tail.trim_end();
+                text.push_str("\nthe end of what it wrote to standard error:\n");
+                text.push_str(tail);
+            }
             Err(Failure::new(exit, anyhow::anyhow!(text)))
         }
         None => {
@@ -163,9 +173,8 @@ fn submitted(client: &Client, row: &JobRow) -> Result<u64, Failure> {
     }
 }
 
-/// How a task has failed, if that is remembered.
-fn error_of(client: &Client, row: &TaskRow) -> Option<TaskError> {
+/// All about a task, if it is remembered.
+fn detail_of(client: &Client, row: &TaskRow) -> Option<TaskDetail> {
     let described = client.wait(client.describe(&row.id.to_string()));
-    let detail = described.ok().and_then(Described::task)?;
-    detail.error.map(TaskError::from)
+    described.ok().and_then(Described::task)
 }
