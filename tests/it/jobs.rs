@@ -288,6 +288,86 @@ fn lines_of_a_retried_attempt_say_so() {
 }
 
 #[test]
+fn a_job_is_submitted_again_as_it_was() {
+    let node = Node::start();
+    let submit = node.submit("add($i, 1)").args(["--array", "3,1,2"]);
+    let first = submit.args([
+        "--name", "sums", "--cpus", "0.5", "--detach", "--tenant", "red",
+    ]);
+    let first = first.json(0);
+    let job = job_of(&first);
+    let red = ["--tenant", "red"];
+    node.wasmrun(["job", "wait", &job]).args(red).ok();
+    let again = node.wasmrun(["job", "rerun", "sums"]).args(red).json(0);
+    assert_eq!(again["rerun_of"], *job, "{again}");
+    let tasks = again["tasks"].as_array().expect("a list");
+    let indices: Vec<_> = tasks.iter().map(|it| it["array_index"].as_u64()).collect();
+    assert_eq!(indices, [Some(1), Some(2), Some(3)]);
+    let again = job_of(&again);
+    assert_ne!(again, job);
+    node.wasmrun(["job", "wait", &again]).args(red).ok();
+    let results = node.wasmrun(["job", "results", &again]).args(red).ok();
+    assert_eq!(results, "[1] 2\n[2] 3\n[3] 4\n");
+    let newest = newest(&node);
+    assert_eq!(
+        (&newest["id"], &newest["name"], &newest["tenant"]),
+        (&again.into(), &"sums".into(), &"red".into())
+    );
+    assert_eq!(newest["states"]["expected"], 3, "{newest}");
+    let task = tasks[0]["task_id"].as_str().expect("an id");
+    let shown = node.wasmrun(["get", task]).args(red).ok();
+    assert_says(
+        &shown,
+        &["tenant    red", "index     1", "held      CPU 0.5"],
+    );
+}
+
+#[test]
+fn what_has_failed_of_a_job_is_submitted_again_or_it_is_said_why_not() {
+    let node = Node::start();
+    let array = program(&node, &["exit", "$i"]).args_before_last("--array=0,7,9");
+    let job = job_of(&array.json(0));
+    node.wasmrun(["job", "wait", &job]).fails(5);
+    let again = node.wasmrun(["job", "rerun", "--failed", &job]).run();
+    assert_eq!(again.code, Some(0), "{again}");
+    assert_says(&again.stderr, &["job ", ": wasmrun job show "]);
+    let tasks = again.stdout_text();
+    let tasks: Vec<&str> = tasks.lines().collect();
+    assert_eq!(tasks.len(), 2, "{again}");
+    let newest = newest(&node)["id"].as_str().expect("an id").to_owned();
+    node.wasmrun(["job", "wait", &newest]).fails(5);
+    let shown = node.wasmrun(["get", tasks[0]]).ok();
+    assert_says(&shown, &["index     7", "exited with code 7"]);
+    // An attached one is not kept.
+    node.submit("crash()").fails(5);
+    let attached = self::newest(&node)["id"]
+        .as_str()
+        .expect("an id")
+        .to_owned();
+    let rerun = |args: &[&str]| node.wasmrun(["job", "rerun"]).args(args).fails(2);
+    let said = rerun(&[&attached, "--failed"]);
+    assert_says(
+        &said,
+        &[
+            "1 of 1 tasks of job ",
+            "so none was",
+            "--detach",
+            "submit it as it was",
+        ],
+    );
+    // Nor what was deleted.
+    node.wasmrun(["object", "delete", tasks[1]]).ok();
+    let said = rerun(&[&newest]);
+    assert_says(&said, &["1 of 2 tasks of job ", tasks[1], "was deleted"]);
+    let spin = job_of(&node.submit("spin()").arg("--detach").json(0));
+    assert_says(&rerun(&[&spin]), &["has not ended", "--failed"]);
+    assert_says(
+        &rerun(&[&spin, "--failed"]),
+        &["no task of job ", "has failed"],
+    );
+}
+
+#[test]
 fn what_needs_a_terminal_says_what_does_not() {
     let node = Node::start();
     let said = node.wasmrun(["top"]).fails(2);

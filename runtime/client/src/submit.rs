@@ -186,6 +186,28 @@ impl Client {
         Task::submitted(&self.0, answers).await
     }
 
+    /// A detached task as it was submitted first, to be submitted again: a node keeps that of the last ones.
+    ///
+    /// # Errors
+    /// When it is not kept: the task was not detached, is forgotten, or its arguments name objects or actors.
+    pub async fn given(&self, task: TaskId) -> Result<Submit, Error> {
+        let mut wire = match self.request(Request::Given(task)).await? {
+            Response::Given(wire) => *wire,
+            other => return Err(Error::unexpected(&other)),
+        };
+        // Nobody who waits for it is there any more.
+        wire.is_watched = false;
+        let values = std::mem::take(&mut wire.values).into_iter();
+        let values = values.map(|it| match it {
+            wire::Argument::Value(value) => Ok(Argument::Value(value)),
+            wire::Argument::Object(id) => Err(Error::Unexpected(format!(
+                "it has object {id}, which is another session's"
+            ))),
+        });
+        let values: Vec<Argument> = values.collect::<Result<_, Error>>()?;
+        Ok(Submit::of(wire).values(values))
+    }
+
     /// The job that detached tasks of this session are submitted as.
     pub fn detached_job(&self) -> DriverId {
         self.0.job.id

@@ -22,6 +22,8 @@ pub enum JobCommand {
     Results(JobResults),
     /// Cancel all tasks of a job.
     Cancel(JobId),
+    /// Submit the tasks of a detached job again, as a new job with the same name.
+    Rerun(JobRerun),
     /// Show which task started which, what they gave each other, and which calls followed each other in an actor.
     Graph(JobGraph),
 }
@@ -82,6 +84,15 @@ pub struct JobResults {
     /// Write each result to a file of its own instead: a folder, or a name with $i for the index.
     #[arg(long, short = 'O', value_name = "DIR|PATTERN", value_hint = ValueHint::AnyPath)]
     pub out: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct JobRerun {
+    #[command(flatten)]
+    pub job: JobId,
+    /// Only those that have failed.
+    #[arg(long)]
+    pub failed: bool,
 }
 
 #[derive(Debug, Args)]

@@ -189,7 +189,7 @@ fn of_job(client: &Client, id: DriverId) -> Result<Now, Failure> {
     })
 }
 
-fn has_ended(state: &str) -> bool {
+pub fn has_ended(state: &str) -> bool {
     ["finished", "failed", "cancelled"].contains(&state)
 }
 

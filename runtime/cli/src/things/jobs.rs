@@ -13,7 +13,7 @@ use wasmrun_model::id::DriverId;
 use super::failures::Failures;
 use super::get::{one, yes};
 use super::rows::Table;
-use super::{follow, graph, results, rows, wait, warn_of_silent};
+use super::{follow, graph, rerun, results, rows, wait, warn_of_silent};
 use crate::args::{Global, JobCommand, JobId, Output};
 use crate::fail::{CommandResult, Failure};
 use crate::printer::Printer;
@@ -63,6 +63,7 @@ pub fn job(command: &JobCommand, global: &Global, printer: &Printer) -> CommandR
                 }
             }
         }
+        JobCommand::Rerun(options) => rerun::rerun(options, global, printer),
         JobCommand::Graph(options) => {
             let (client, job) = found(&options.job, global)?;
             graph::graph(&client, &job.row, options.dot, printer)

@@ -10,6 +10,7 @@ mod graph;
 pub mod groups;
 pub mod jobs;
 pub mod objects;
+mod rerun;
 mod results;
 mod rows;
 pub mod scheduling;

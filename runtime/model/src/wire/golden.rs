@@ -575,7 +575,14 @@ fn nodes_are_removed_by_this() {
 #[test]
 fn responses_about_tasks() {
     assert_bytes(Request::RanAt(TASK), "2c 07x16");
+    assert_bytes(Request::Given(TASK), "32 07x16");
     assert_bytes(Response::Submitted(TASK), "05 07x16");
+    assert_bytes(
+        Response::Given(Box::new(submit())),
+        "23 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 \
+         a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 \
+         76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 01 06 01 00",
+    );
     let here = Response::SubmittedHere {
         task: TASK,
         why: "w".into(),

@@ -214,6 +214,8 @@ pub enum Request {
     },
     /// A link to the page that the node serves, of use once. `Text`.
     Dashboard,
+    /// What a detached task of the session's tenant was submitted with, to be submitted again. `Given`.
+    Given(TaskId),
 }
 
 /// What a node answers.
@@ -323,6 +325,8 @@ pub enum Response {
     Staging(u64),
     /// All about an object.
     ObjectDetail(Box<ObjectDetail>),
+    /// What a task was submitted with. It names nothing that another session does not have.
+    Given(Box<Submit>),
 }
 
 /// What came of one of many objects.

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId, GroupId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::resource::{Amount, ResourceName};
-use wasmrun_model::wire::{GroupRow, Holder, List, Output, Refusal, Rows, Silent, TaskDetail};
+use wasmrun_model::wire::{
+    GroupRow, Holder, List, Output, Refusal, Rows, Silent, Submit, TaskDetail,
+};
 
 use crate::records::object::Reference;
 
@@ -60,6 +62,8 @@ pub(crate) enum Question {
     Scheduler,
     /// Who needs an object. `Holders`.
     Holders(ObjectId),
+    /// What a detached task was submitted with, to be submitted again. `Given`.
+    Given(TaskId),
 }
 
 /// Something that has an id.
@@ -113,6 +117,12 @@ pub(crate) enum Answer {
         named: Vec<Holder>,
         /// How many others there are.
         more: u64,
+    },
+    Given {
+        /// Without objects and actors.
+        submit: Box<Submit>,
+        /// How long its module is, if the node has that as a file.
+        module_bytes: Option<u64>,
     },
 }
 

@@ -23,7 +23,7 @@ use super::requests::{log, outputs};
 use super::rows::{self, merged_jobs};
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
-use super::{Inner, groups, holding, lists, logs, resources, scheduling};
+use super::{Inner, again, groups, holding, lists, logs, resources, scheduling};
 use crate::peers::ask::{Answer, Answers, Asked, Desk, Question};
 use crate::records::object::{Object, Reference};
 use crate::server::merge::{add, better, merged, merged_actors, truncate, weight, with_silent};
@@ -60,6 +60,7 @@ impl Desk for Inner {
             Question::Logs(task) => {
                 log(self, asker, task).map(|log| Answer::Outputs(outputs(&log)))
             }
+            Question::Given(task) => again::given(self, asker, task),
             Question::LogsOf(tasks) => Ok(logs::of_tasks(self, asker, tasks)),
             Question::Things(text) => Ok(Answer::Things(lookup::things(self, asker, text))),
             Question::CancelJob(job) => Ok(Answer::Count(views::cancel_job(self, asker, *job))),

@@ -10,6 +10,7 @@
 //! their own connection suffers.
 
 mod actors;
+mod again;
 mod cluster;
 mod durable;
 mod gather;

@@ -15,6 +15,7 @@ use wasmrun_model::id::{DriverId, NodeId, ObjectId, TaskId};
 use wasmrun_model::task::Phase;
 use wasmrun_model::wire::Refusal;
 
+use super::again::Given;
 use super::loaded::LoadedModules;
 use super::views::one;
 use crate::records::log::Log;
@@ -31,6 +32,8 @@ pub(super) struct Registry {
     tasks: BTreeMap<TaskId, Record>,
     ended: VecDeque<TaskId>,
     kept: BTreeMap<ObjectId, Kept>,
+    /// What these tasks were given.
+    pub(super) given: Given,
 }
 
 /// Ends of tasks that the registry has not seen yet: whoever ends a task does not wait for it.
@@ -129,6 +132,7 @@ impl Default for Registry {
             tasks: BTreeMap::new(),
             ended: VecDeque::new(),
             kept: BTreeMap::new(),
+            given: Given::default(),
         }
     }
 }
@@ -150,6 +154,7 @@ impl Registry {
     #[must_use]
     pub(super) fn forget(&mut self, id: &TaskId) -> Option<Record> {
         let record = self.tasks.remove(id)?;
+        self.given.remove(id);
         if record.end.is_some() {
             self.ended.retain(|it| it != id);
         }
@@ -166,6 +171,7 @@ impl Registry {
             return None;
         }
         let oldest = self.ended.pop_front()?;
+        self.given.remove(&oldest);
         self.tasks.remove(&oldest)
     }
 
@@ -196,7 +202,9 @@ impl Registry {
         let record = self.tasks.get_mut(&id.task())?;
         // Its value goes with it, if it has ended.
         record.end.as_ref()?;
-        Some(record.detached.take()?.object)
+        let object = record.detached.take()?.object;
+        self.given.remove(&id.task());
+        Some(object)
     }
 
     pub(super) fn kept(&self) -> impl Iterator<Item = &Kept> {

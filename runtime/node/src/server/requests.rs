@@ -59,6 +59,7 @@ impl Session {
             | Request::Explain(_)
             | Request::Cancel(_)
             | Request::Logs(_)
+            | Request::Given(_)
             | Request::Delete(_) => has_others,
             // All others ask other nodes or the control store, or wait for something.
             _ => true,
@@ -171,6 +172,7 @@ impl Session {
             Request::List(list) => self.list(list).await,
             Request::Describe(text) => self.describe(&text).await,
             Request::Explain(text) => self.explain_any(&text).await,
+            Request::Given(task) => self.given(task).await,
             Request::RanAt(task) => views::ran_at(&self.inner, self.asker(), &task),
             Request::CreateGroup(create) => self.create_group(*create).await,
             Request::GroupReady { group, timeout_ms } => self.group_ready(&group, timeout_ms).await,

@@ -14,6 +14,7 @@ use wasmrun_model::task::Attempt;
 use wasmrun_model::wire::{self, Argument as Given, MAX_CALLS, Refusal, RefusalKind, Response};
 
 use super::Inner;
+use super::again::{self, Submitted};
 use super::durable::{Durable, Pending};
 use super::given::grants;
 use super::out::Gone;
@@ -102,7 +103,7 @@ impl Session {
         let job = self.job(&submit)?;
         let (name, tenant) = (&job.name, &job.terms.tenant);
         let is_durable = submit.is_detached && self.inner.durable.get().is_some();
-        let like = is_durable.then(|| submit.clone());
+        let like = submit.is_detached.then(|| submit.clone());
         let log = submit.is_detached.then(Arc::<Log>::default);
         let values = match job.function_type() {
             Some(ty) => self.arguments(ty, submit.values)?,
@@ -124,10 +125,12 @@ impl Session {
             listener,
             time_limit: None,
         };
-        let stored = like.map(|submit| {
+        let durable = like.as_ref().filter(|_| is_durable);
+        let stored = durable.map(|submit| {
             let of = detached.clone().expect("it is detached");
-            Durable::record_of(&self.inner, submit, of, name, tenant, &call.values)
+            Durable::record_of(&self.inner, submit.clone(), of, name, tenant, &call.values)
         });
+        let given = like.map(|submit| again::kept(submit, &call.values));
         let client = match &detached {
             Some(detached) => self.detached_job(detached, name, tenant)?,
             None => {
@@ -153,8 +156,8 @@ impl Session {
             to: None,
             keeping: None,
         };
-        if let Some(log) = log {
-            self.inner.record(&handle, name, tenant, log);
+        if let (Some(log), Some(given)) = (log, given) {
+            self.inner.record(&handle, name.clone(), tenant, log, given);
         }
         let durable = stored.map(|stored| {
             let durable = self.inner.durable.get().expect("it has made the record");
@@ -383,14 +386,17 @@ impl Inner {
     pub(super) fn record(
         &self,
         handle: &TaskHandle,
-        name: &str,
+        name: String,
         tenant: &TenantName,
         log: Arc<Log>,
+        submitted: Submitted,
     ) {
         let cell = &handle.0;
-        self.registry().add_task(Record {
+        let mut registry = self.registry();
+        registry.given.add(cell.id, submitted);
+        registry.add_task(Record {
             id: cell.id,
-            name: name.to_owned(),
+            name,
             tenant: tenant.clone(),
             driver: cell.driver,
             submitted: cell.submitted.into_std(),
@@ -401,6 +407,7 @@ impl Inner {
             }),
             end: None,
         });
+        drop(registry);
         cell.note(self.ends.clone());
     }
 

@@ -69,10 +69,11 @@ fn variants_keep_their_places() {
     holds::<words::Body>("Inline At");
     holds::<words::Moved>("Done Unknown Refused");
     holds::<ask::Question>(
-        "List Describe Cancel Logs Group RemoveGroup Object Delete Things CancelJob LogsOf SetResource Scheduler",
+        "List Describe Cancel Logs Group RemoveGroup Object Delete Things CancelJob LogsOf SetResource Scheduler \
+         Given",
     );
     holds::<ask::Answer>(
-        "Rows Task Outputs Done Refused NotServed Group Object Things Count OutputsOf Text",
+        "Rows Task Outputs Done Refused NotServed Group Object Things Count OutputsOf Text Given",
     );
     holds::<Message>("Place Placed Settled Withdraw Group WantGroup GroupStands");
     holds::<group::GroupMessage>("Request Answer");

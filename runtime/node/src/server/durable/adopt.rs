@@ -31,6 +31,7 @@ use crate::records::log::Log;
 use crate::records::object::Value;
 use crate::records::task::{Report, TaskCell, TaskHandle, Work};
 use crate::server::Inner;
+use crate::server::again;
 use crate::server::given::call_of;
 use crate::server::registry::{Detached, Record};
 use crate::server::session::refusal;
@@ -449,7 +450,9 @@ impl Inner {
         let submitted = client.submit_as(task, first, &job, call);
         self.close_job(&client.driver());
         let handle = submitted.map_err(|error| crate::server::tasks::refused(&error))?;
-        self.record(&handle, &stored.name, &stored.tenant, log.clone());
+        let submitted = Ok(Arc::new(stored.submit.clone()));
+        let name = stored.name.clone();
+        self.record(&handle, name, &stored.tenant, log.clone(), submitted);
         self.registry().set_lasting(&task, Ok(()));
         drop(once);
         let watcher = Watcher {
@@ -529,7 +532,15 @@ impl Inner {
             attempt.array_index = stored.submit.array_index;
             self.shared.history.add(&attempt);
         }
-        let forgotten = self.registry().add_ended(record);
+        // Of one that may have to be reconstructed its record keeps it.
+        let submitted = match stored.has_lineage() {
+            true => Ok(Arc::new(stored.submit.clone())),
+            false => Err(again::LOST),
+        };
+        let mut registry = self.registry();
+        registry.given.add(task, submitted);
+        let forgotten = registry.add_ended(record);
+        drop(registry);
         drop(forgotten);
         value
     }

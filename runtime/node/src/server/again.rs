@@ -1,0 +1,268 @@
+//! What detached tasks were given, so that they can be submitted again.
+//!
+//! Owns which of that is kept ([`Given`]), and handing it to whoever may have it. Must not: submit anything. Invariant: nothing
+//! here keeps an object or an actor: what names one is not kept.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use wasmrun_model::id::{NodeId, TaskId};
+use wasmrun_model::value::EncodedRef;
+use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
+
+use super::Inner;
+use super::merge::with_silent;
+use super::session::{Session, refusal};
+use super::views::{self, Asker};
+use crate::peers::ask::{Answer, Question};
+use crate::records::job::Argument;
+use crate::records::object::Reference;
+use crate::records::task::Work;
+
+/// How many bytes are kept, of the tasks that were submitted last.
+const MOST_BYTES: usize = 64 << 20;
+/// What a task counts beside its arguments.
+const OVERHEAD: usize = 1 << 10;
+
+/// Why nothing is kept of a task.
+type Why = &'static str;
+
+/// What a task was submitted with, or why that is not kept.
+pub(super) type Submitted = Result<Arc<wire::Submit>, Why>;
+
+const NAMED: Why = "its arguments are objects, actors, or values of more than 64 KiB";
+const STREAM: Why = "it reads a stream that its client brings";
+const LET_GO: Why =
+    "tasks that were submitted later needed the room: a node keeps 64 MiB of arguments";
+pub(super) const LOST: Why = "the node where it was submitted is lost";
+
+/// Whether what a client has submitted is kept.
+pub(super) fn kept(submit: wire::Submit, values: &[Argument]) -> Submitted {
+    let is_plain = |it: &Argument| match it {
+        Argument::Value(value) => value.references().is_empty(),
+        Argument::Object(_) => false,
+    };
+    match submit.input {
+        wire::Input::Stream => Err(STREAM),
+        _ if !values.iter().all(is_plain) => Err(NAMED),
+        _ => Ok(Arc::new(submit)),
+    }
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct Given {
+    all: BTreeMap<TaskId, Submitted>,
+    /// Those of which something is kept, the oldest first.
+    order: VecDeque<TaskId>,
+    bytes: usize,
+}
+
+impl Given {
+    pub(super) fn add(&mut self, task: TaskId, submitted: Submitted) {
+        self.remove(&task);
+        if let Ok(submit) = &submitted {
+            self.bytes += size_of(submit);
+            self.order.push_back(task);
+        }
+        self.all.insert(task, submitted);
+        while self.bytes > MOST_BYTES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            if let Some(Ok(submit)) = self.all.insert(oldest, Err(LET_GO)) {
+                self.bytes -= size_of(&submit);
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, task: &TaskId) {
+        if let Some(Ok(submit)) = self.all.remove(task) {
+            self.bytes -= size_of(&submit);
+            // Mostly one of the oldest.
+            if let Some(at) = self.order.iter().position(|it| it == task) {
+                self.order.remove(at);
+            }
+        }
+    }
+
+    fn get(&self, task: &TaskId) -> Option<&Submitted> {
+        self.all.get(task)
+    }
+}
+
+/// How many bytes it counts.
+fn size_of(submit: &wire::Submit) -> usize {
+    let values = submit.values.iter().map(|it| match it {
+        wire::Argument::Value(value) => EncodedRef::from(value).bytes().len(),
+        wire::Argument::Object(_) => 0,
+    });
+    let args = submit.args.iter().map(String::len);
+    let env = submit.grants.env.iter();
+    let env = env.map(|(name, value)| name.len() + value.len());
+    let input = match &submit.input {
+        wire::Input::Bytes(bytes) => bytes.0.len(),
+        wire::Input::Empty | wire::Input::Stream => 0,
+    };
+    OVERHEAD + input + values.chain(args).chain(env).sum::<usize>()
+}
+
+fn not_kept(task: &TaskId, why: impl std::fmt::Display) -> Refusal {
+    let why = format_args!(
+        "nothing is kept of what task {task} was given: {why}; submit it as it was submitted first"
+    );
+    refusal(RefusalKind::Usage, why)
+}
+
+/// What a task of the asker's was submitted with at this node. Its module is loaded from then on.
+pub(super) fn given(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<Answer, Refusal> {
+    let mut registry = inner.registry();
+    let record = registry.task(task);
+    let record = record.filter(|it| asker.owns(&it.tenant, it.driver));
+    let Some(record) = record.cloned() else {
+        drop(registry);
+        // To be told that nothing is kept of it, it must be the asker's.
+        views::describe(inner, asker, task)
+            .map_err(|_| views::missing(asker.tenant, "task", task))?;
+        return Err(not_kept(task, "it was not submitted with --detach"));
+    };
+    let Some(detached) = record.detached else {
+        return Err(not_kept(task, "it was deleted with what the task has made"));
+    };
+    let submit = match registry.given.get(task) {
+        Some(Ok(submit)) => Box::new(wire::Submit::clone(submit)),
+        Some(Err(why)) => return Err(not_kept(task, why)),
+        None => return Err(not_kept(task, LOST)),
+    };
+    if let Reference::Task(cell) = &detached.object.0
+        && let Work::Task(job) = &cell.work
+    {
+        registry.modules.add(job.module.clone());
+    }
+    drop(registry);
+    let exchange = inner.exchange();
+    let module_bytes = exchange.and_then(|it| it.modules().len(&submit.module));
+    Ok(Answer::Given {
+        submit,
+        module_bytes,
+    })
+}
+
+impl Session {
+    /// What a detached task was submitted with, at whichever node, to be submitted here.
+    pub(super) async fn given(&self, task: TaskId) -> Result<Response, Refusal> {
+        let asked = self.asked(Question::Given(task));
+        let own = given(&self.inner, self.asker(), &task);
+        let refused = match own {
+            Ok(Answer::Given { submit, .. }) => return Ok(Response::Given(submit)),
+            Ok(_) => unreachable!("it is what was asked for"),
+            Err(why) => why,
+        };
+        let all = self.others(&asked).await;
+        let mut refused = vec![refused];
+        for (node, answer) in all.answers {
+            match answer {
+                Answer::Given {
+                    submit,
+                    module_bytes,
+                } => return self.given_at(node, submit, module_bytes).await,
+                Answer::Refused(why) => refused.push(why),
+                _ => {}
+            }
+        }
+        // One that knows the task, and why nothing is kept of it, knows best.
+        let known = refused
+            .iter()
+            .position(|why| why.kind != RefusalKind::NotFound);
+        let why = refused.swap_remove(known.unwrap_or(0));
+        Err(with_silent(why, &all.silent))
+    }
+
+    /// The same, of a task that was submitted at another node. Its module is brought here.
+    async fn given_at(
+        &self,
+        node: NodeId,
+        submit: Box<wire::Submit>,
+        module_bytes: Option<u64>,
+    ) -> Result<Response, Refusal> {
+        let name = self.inner.cluster().map(|it| it.name_of(node));
+        let name = name.unwrap_or_else(|| node.to_string());
+        if !submit.grants.dirs.is_empty() {
+            let why = format_args!(
+                "a task has a folder of the machine of node {name}: submit it again at that node"
+            );
+            return Err(refusal(RefusalKind::Usage, why));
+        }
+        if self.loaded(&submit.module).is_none() {
+            let missing = || {
+                let why = format_args!(
+                    "module {} is with node {name} and does not come here: submit the task again at that node",
+                    submit.module
+                );
+                refusal(RefusalKind::NotFound, why)
+            };
+            let (exchange, len) = (self.inner.exchange(), module_bytes);
+            let (exchange, len) = exchange.zip(len).ok_or_else(missing)?;
+            let found = exchange.find_module(submit.module, len).await;
+            let module = found.map_err(|_| missing())?;
+            self.inner.registry().modules.add(module);
+        }
+        Ok(Response::Given(submit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmrun_model::id::Digest;
+    use wasmrun_model::value::Encoded;
+
+    use super::*;
+
+    fn submit(bytes: usize) -> wire::Submit {
+        wire::Submit {
+            module: Digest::from_bytes([9; 32]),
+            entry: wire::Entry::Program,
+            name: String::new(),
+            values: vec![wire::Argument::Value(Encoded::Postcard(vec![0; bytes]))],
+            args: Vec::new(),
+            array_index: None,
+            terms: wire::Terms::default(),
+            limits: wire::Limits::default(),
+            grants: wire::Grants::default(),
+            input: wire::Input::Empty,
+            is_watched: false,
+            is_detached: true,
+        }
+    }
+
+    #[test]
+    fn so_many_bytes_are_kept_of_the_last_tasks() {
+        const PART: usize = MOST_BYTES / 4 - OVERHEAD;
+        let task = |number| TaskId::from_bytes([number; 16]);
+        let mut given = Given::default();
+        for number in 1..=4 {
+            given.add(task(number), kept(submit(PART), &[]));
+        }
+        assert_eq!(given.bytes, MOST_BYTES);
+        given.remove(&task(2));
+        given.add(task(5), kept(submit(PART), &[]));
+        given.add(task(6), kept(submit(0), &[]));
+        let why = |number| {
+            given
+                .get(&task(number))
+                .map(|it| it.as_ref().err().copied())
+        };
+        assert_eq!(why(1), Some(Some(LET_GO)));
+        assert_eq!([why(2), why(3), why(6)], [None, Some(None), Some(None)]);
+        // What is not kept takes no room, and what is submitted once more counts once.
+        let stream = wire::Submit {
+            input: wire::Input::Stream,
+            ..submit(PART)
+        };
+        given.add(task(7), kept(stream, &[]));
+        given.add(task(3), kept(submit(PART), &[]));
+        for number in 1..=7 {
+            given.remove(&task(number));
+        }
+        assert_eq!((given.bytes, given.order.len(), given.all.len()), (0, 0, 0));
+    }
+}
