@@ -154,6 +154,37 @@ id!(
     "object id"
 );
 
+id!(
+    /// A trace of OpenTelemetry. All zero is none.
+    TraceId,
+    16,
+    "trace id"
+);
+
+id!(
+    /// A span of a trace. All zero is none.
+    SpanId,
+    8,
+    "span id"
+);
+
+impl TraceId {
+    /// The trace of a job that is in no other.
+    pub const fn of(job: DriverId) -> Self {
+        Self(job.0)
+    }
+}
+
+impl SpanId {
+    /// The span of an attempt, from 1. Ids of tasks are hashes: so is half of one, and attempts differ in its last bits.
+    pub fn of(task: &TaskId, attempt: u32) -> Self {
+        let mut half = [0; 8];
+        half.copy_from_slice(&task.0[..8]);
+        let id = u64::from_be_bytes(half) ^ u64::from(attempt);
+        Self(id.to_be_bytes())
+    }
+}
+
 impl GroupId {
     /// The group that a node begins to own. The second half of its id is the first half of its owner's: so
     /// whoever is given the id knows whom to ask about it. `unique` tells it from the node's other groups.

@@ -1,7 +1,7 @@
 //! The pure core of wasmrun: what a task asks for, what a node has, what a value is.
 //!
 //! Owns: [`resource`] (amounts, sets, ids, pools, node resources), [`value`] (WIT types and
-//! values, their bytes, their text), [`manifest`] (what a module declares), [`wire`] (what nodes and drivers say to each other), [`id`] and [`failure`]. Must not: do I/O, read a clock, draw a random number, start
+//! values, their bytes, their text), [`manifest`] (what a module declares), [`wire`] (what nodes and drivers say to each other), [`trace`] (trace context), [`id`] and [`failure`]. Must not: do I/O, read a clock, draw a random number, start
 //! a thread. Whatever depends on the outside comes in as an argument, so one model serves a real
 //! node, the deterministic simulation and capacity planning.
 
@@ -20,6 +20,7 @@ pub mod scheduler;
 pub mod simulate;
 pub mod task;
 pub mod time;
+pub mod trace;
 pub mod units;
 pub mod value;
 pub mod version;

@@ -11,6 +11,7 @@ use crate::id::{
 use crate::resource::{Amount, ResourceName, ResourceSet};
 use crate::scheduler::{Setting, Settings};
 use crate::task::Cancellation;
+use crate::trace::{TraceContext, TraceState};
 use crate::value::{Encoded, FunctionType, ValueType};
 
 /// Bytes as text, in hexadecimal digits, `07x16` for sixteen times the same.
@@ -81,7 +82,14 @@ fn submit() -> Submit {
         input: Input::Bytes(Bytes(vec![6])),
         is_watched: true,
         is_detached: false,
+        trace: Some(trace()),
     }
+}
+
+fn trace() -> TraceContext {
+    let parent = "00-0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a-0b0b0b0b0b0b0b0b-01";
+    let state: TraceState = "k=v".parse().unwrap();
+    TraceContext::new(parent.parse().unwrap(), state)
 }
 
 fn terms() -> Terms {
@@ -113,6 +121,7 @@ fn task_row() -> TaskRow {
         tenant: "t".parse().unwrap(),
         job: DriverId::from_bytes([8; 16]),
         parent: Some(TASK),
+        trace: Some(trace()),
         actor: Some(ACTOR),
         array_index: Some(4),
         attempt: 2,
@@ -274,6 +283,7 @@ fn requests_for_many_at_once() {
         grants: Grants::default(),
         input: Input::Empty,
         is_watched: false,
+        trace: None,
         ..submit()
     };
     let calls = vec![
@@ -351,6 +361,7 @@ fn requests_about_actors() {
             call_retries: None,
         },
         is_detached: true,
+        trace: Some(trace()),
     };
     assert_bytes(
         Request::Create(Box::new(create)),

@@ -140,11 +140,12 @@ fn requests_keep_their_bytes() {
         values: vec![Argument::Value(Encoded::Postcard(vec![9]))],
         is_watched: false,
         time_ms: Some(5),
+        trace: None,
     };
     let expected = [
-        &b"\x1c\0\0\0\x01\x0c"[..],
+        &b"\x1d\0\0\0\x01\x0c"[..],
         &[3; 16],
-        b"\x01m\x01\0\0\x01\x09\0\x01\x05",
+        b"\x01m\x01\0\0\x01\x09\0\x01\x05\0",
     ];
     assert_eq!(bytes(1, Request::Call(Box::new(call))), expected.concat());
 }

@@ -11,6 +11,7 @@ use crate::fairness::{TenantName, Weight};
 use crate::group::GroupKind;
 use crate::id::{ActorId, Digest, DriverId, GroupId, NodeId, ObjectId, TaskId};
 use crate::resource::{Amount, ResourceName};
+use crate::trace::TraceContext;
 
 /// Amounts by resource.
 pub type Amounts = BTreeMap<ResourceName, Amount>;
@@ -74,6 +75,8 @@ pub struct TaskRow {
     pub job: DriverId,
     /// The task that started it, if one did.
     pub parent: Option<TaskId>,
+    /// The trace that a client has given, which it belongs to.
+    pub trace: Option<TraceContext>,
     /// The actor that it creates or is a call of.
     pub actor: Option<ActorId>,
     /// Its index, if it is one of an array.
@@ -112,6 +115,7 @@ impl TaskRow {
             tenant: TenantName::default(),
             job: DriverId::from_bytes([1; 16]),
             parent: None,
+            trace: None,
             actor: None,
             array_index: None,
             attempt: 1,

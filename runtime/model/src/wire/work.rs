@@ -12,6 +12,7 @@ use crate::fairness::TenantName;
 use crate::group::GroupSpec;
 use crate::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
 use crate::resource::{Amount, ResourceName};
+use crate::trace::TraceContext;
 use crate::value::Encoded;
 
 /// An object by its name.
@@ -68,6 +69,8 @@ pub struct Submit {
     pub is_watched: bool,
     /// Whether it goes on when the session ends, and its result and the end of its output are kept.
     pub is_detached: bool,
+    /// The trace that it and its nested tasks belong to; that of their job if not given.
+    pub trace: Option<TraceContext>,
 }
 
 /// The job that detached tasks are submitted as.
@@ -192,6 +195,8 @@ pub struct Create {
     pub wishes: Wishes,
     /// Whether it lives on when the session ends, until it is killed. Wants a name.
     pub is_detached: bool,
+    /// The trace that its creation belongs to. Calls belong to that of their callers.
+    pub trace: Option<TraceContext>,
 }
 
 /// How often an actor starts again, in place of what is declared.
@@ -242,6 +247,8 @@ pub struct Call {
     pub is_watched: bool,
     /// How long an attempt may take, in milliseconds.
     pub time_ms: Option<u64>,
+    /// The trace that it and its nested tasks belong to; that of their job if not given.
+    pub trace: Option<TraceContext>,
 }
 
 /// Something that a task wrote.
