@@ -46,6 +46,23 @@ pub fn array_index() -> Option<u64> {
     None
 }
 
+/// The span of this attempt, as W3C's `traceparent` has it: pass it on with what the task asks of others. It is in the trace that
+/// the client has named, else in that of the task's job; `None` outside any task.
+pub fn trace_parent() -> Option<String> {
+    #[cfg(target_family = "wasm")]
+    return host::trace_parent();
+    #[cfg(not(target_family = "wasm"))]
+    None
+}
+
+/// The `tracestate` that the client has given along with its trace.
+pub fn trace_state() -> Option<String> {
+    #[cfg(target_family = "wasm")]
+    return host::trace_state();
+    #[cfg(not(target_family = "wasm"))]
+    None
+}
+
 /// What the task holds while it runs, in order of name; in a method, what its actor holds.
 pub fn resources() -> Vec<Allocation> {
     #[cfg(target_family = "wasm")]

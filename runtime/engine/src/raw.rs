@@ -38,6 +38,8 @@ impl Engine {
             attempt: 0,
             node: "raw".into(),
             array_index: None,
+            span: None,
+            trace: None,
             resources: Vec::new(),
         });
         let output = TaskOutput::new(limits.output, None);

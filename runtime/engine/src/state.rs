@@ -9,6 +9,7 @@ use std::sync::Arc;
 use wasmrun_model::failure::{LimitHit, TaskError};
 use wasmrun_model::id::TaskId;
 use wasmrun_model::resource::ResourceName;
+use wasmrun_model::trace::{Span, TraceContext};
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::sockets::SocketAddrUse;
@@ -33,6 +34,10 @@ pub struct TaskContext {
     pub node: Arc<str>,
     /// The task's index, if it is one of an array.
     pub array_index: Option<u64>,
+    /// The attempt's span, where it is a node's.
+    pub span: Option<Span>,
+    /// The trace that a client has given.
+    pub trace: Option<TraceContext>,
     /// What it holds, in order of name. An actor's calls hold what its creation holds, and nothing of their own.
     pub resources: Vec<HeldResource>,
 }
@@ -247,8 +252,14 @@ impl Setup<'_> {
         let gpus = ["WASMRUN_GPU_IDS", "CUDA_VISIBLE_DEVICES"]
             .into_iter()
             .filter_map(|name| Some((name.into(), gpus.clone()?.into())));
+        let trace = self.context.trace.as_ref();
+        let parent = trace.and(self.context.span);
+        let parent = parent.map(|span| ("TRACEPARENT".into(), span.to_string().into()));
+        let state = trace.and_then(TraceContext::state);
+        let state = state.map(|state| ("TRACESTATE".into(), state.into()));
+        let own = index.into_iter().chain(gpus).chain(parent).chain(state);
         let mut all: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::new();
-        for (name, value) in granted.chain(index).chain(gpus) {
+        for (name, value) in granted.chain(own) {
             match all.iter_mut().find(|(known, _)| *known == name) {
                 Some((_, old)) => *old = value,
                 None => all.push((name, value)),

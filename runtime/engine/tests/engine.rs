@@ -32,6 +32,8 @@ fn context() -> Arc<TaskContext> {
         attempt: 0,
         node: "test".into(),
         array_index: None,
+        span: None,
+        trace: None,
         resources: Vec::new(),
     })
 }

@@ -44,6 +44,8 @@ async fn call(
             attempt: 0,
             node: "test".into(),
             array_index: None,
+            span: None,
+            trace: None,
             resources: Vec::new(),
         }),
         grants: &Grants::default(),

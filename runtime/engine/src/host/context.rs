@@ -1,5 +1,7 @@
 //! `wasmrun:runtime/context`: what a task can learn about itself.
 
+use wasmrun_model::trace::TraceContext;
+
 use super::bindings::wasmrun::runtime::context::{Allocation, Host, UnitShare};
 use crate::state::TaskState;
 
@@ -18,6 +20,15 @@ impl Host for TaskState {
 
     fn array_index(&mut self) -> wasmtime::Result<Option<u64>> {
         Ok(self.context.array_index)
+    }
+
+    fn trace_parent(&mut self) -> wasmtime::Result<Option<String>> {
+        Ok(self.context.span.map(|span| span.to_string()))
+    }
+
+    fn trace_state(&mut self) -> wasmtime::Result<Option<String>> {
+        let trace = self.context.trace.as_ref();
+        Ok(trace.and_then(TraceContext::state).map(str::to_owned))
     }
 
     fn resources(&mut self) -> wasmtime::Result<Vec<Allocation>> {

@@ -86,6 +86,8 @@ fn context() -> Arc<TaskContext> {
         attempt: 3,
         node: "test".into(),
         array_index: None,
+        span: None,
+        trace: None,
         resources: Vec::new(),
     })
 }
