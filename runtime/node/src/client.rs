@@ -160,7 +160,7 @@ impl Client {
         GroupId::of(self.0.shared.home.node, *unique)
     }
 
-    fn next_id(&self) -> TaskId {
+    pub(crate) fn next_id(&self) -> TaskId {
         let number = self.0.submitted.fetch_add(1, Ordering::Relaxed);
         self.0.driver.task(number)
     }
@@ -363,7 +363,12 @@ impl Client {
         name: Option<String>,
         listener: Option<Listener>,
     ) -> Result<Actor, CallError> {
-        self.create_actor_as(self.next_id(), job, values, name, listener, None)
+        let call = Call {
+            values,
+            listener,
+            ..Call::default()
+        };
+        self.create_actor_as(self.next_id(), job, call, name, None)
             .await
     }
 
@@ -372,14 +377,14 @@ impl Client {
         &self,
         id: TaskId,
         job: &Arc<ActorJob>,
-        values: Vec<Argument>,
+        call: Call,
         name: Option<String>,
-        listener: Option<Listener>,
         state: Option<Checkpoint>,
     ) -> Result<Actor, CallError> {
-        check(&job.module.class(job.class).constructor.ty, &values)?;
+        check(&job.module.class(job.class).constructor.ty, &call.values)?;
         let shared = &self.0.shared;
-        let cell = ActorCell::new(id.actor(), shared.home.node, job.clone(), listener.clone());
+        let listener = call.listener.clone();
+        let cell = ActorCell::new(id.actor(), shared.home.node, job.clone(), listener);
         if let Some(state) = state {
             cell.set_checkpoint(state);
         }
@@ -394,11 +399,7 @@ impl Client {
             parent: None,
             terms: job.terms.clone(),
             kind: TaskKind::Actor(actor.id),
-            call: Call {
-                values,
-                listener,
-                ..Call::default()
-            },
+            call,
             cell: self.cell_of(id, Work::Create(actor.cell().clone())),
             keeps: None,
             first: Attempt::FIRST,

@@ -137,6 +137,7 @@ fn add(served: &Served) -> Submit {
         input: wire::Input::Empty,
         is_watched: true,
         is_detached: true,
+        trace: None,
     }
 }
 

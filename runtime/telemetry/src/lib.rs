@@ -4,7 +4,7 @@
 //! program that runs a node passes the attempts ([`Attempts`]). Must not: know how a node works, parse arguments, print.
 //!
 //! Invariants: only dropping [`Telemetry`] waits for a collector, for some seconds; the queue of spans is bounded, and lost
-//! spans are counted and logged; metrics also count attempts whose spans are lost.
+//! spans are counted and logged; metrics also count attempts whose spans are lost, or not sampled.
 
 mod endpoint;
 mod meters;
@@ -169,7 +169,9 @@ async fn read(
         let is_over = rows.is_empty();
         for row in rows {
             meters.count(&row);
-            lost += u64::from(queue.try_send(row).is_err());
+            if span::is_sampled(&row) {
+                lost += u64::from(queue.try_send(row).is_err());
+            }
         }
         if lost > 0 {
             meters.lose(lost, &"too many wait");

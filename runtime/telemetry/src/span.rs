@@ -1,13 +1,13 @@
-//! An attempt that has ended as a span: the trace is its job, its parent the task that started it.
+//! An attempt that has ended as a span: in the trace that a client has given, else in that of its job. Its parent is the task that
+//! started it, else the client's span.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use opentelemetry::trace::{
-    Event, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId, TraceState,
-};
+use opentelemetry::trace::{Event, SpanContext, SpanId, SpanKind, Status, TraceFlags, TraceId};
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
-use wasmrun_model::id::TaskId;
+use wasmrun_model::id;
+use wasmrun_model::trace::{Span, TraceContext};
 use wasmrun_model::wire::{Run, TaskRow};
 
 /// The span of an attempt: from when it had what it asked for to its end.
@@ -22,17 +22,21 @@ pub(crate) fn of(row: &TaskRow, scope: &InstrumentationScope) -> SpanData {
     let run = row.run.as_ref().filter(|run| run.ran_us.is_some());
     let mut events = SpanEvents::default();
     events.events = run.map(|run| phases(run, start_us)).unwrap_or_default();
-    let parent = row.parent.map(|parent| span_id(&parent, 1));
+    let trace = row.trace.as_ref();
+    let span = Span::of(trace, row.job, &row.id, row.attempt);
+    let state = trace.and_then(TraceContext::state);
+    let starter = row.parent.map(|parent| id::SpanId::of(&parent, 1));
+    let parent = starter.or(trace.map(|trace| trace.parent().id()));
     SpanData {
         span_context: SpanContext::new(
-            TraceId::from_bytes(*row.job.as_bytes()),
-            span_id(&row.id, row.attempt),
-            TraceFlags::SAMPLED,
+            TraceId::from_bytes(*span.trace().as_bytes()),
+            span_id(span.id()),
+            TraceFlags::new(span.flags()),
             false,
-            TraceState::default(),
+            state.and_then(|it| it.parse().ok()).unwrap_or_default(),
         ),
-        parent_span_id: parent.unwrap_or(SpanId::INVALID),
-        parent_span_is_remote: false,
+        parent_span_id: parent.map_or(SpanId::INVALID, span_id),
+        parent_span_is_remote: starter.is_none() && trace.is_some(),
         span_kind: SpanKind::Internal,
         name: row.name.clone().into(),
         start_time: time(start_us),
@@ -50,12 +54,14 @@ pub(crate) fn of(row: &TaskRow, scope: &InstrumentationScope) -> SpanData {
     }
 }
 
-/// Ids of tasks are hashes: so is half of one, and attempts differ in its last bits.
-fn span_id(task: &TaskId, attempt: u32) -> SpanId {
-    let mut half = [0; 8];
-    half.copy_from_slice(&task.as_bytes()[..8]);
-    let id = u64::from_be_bytes(half) ^ u64::from(attempt);
-    SpanId::from_bytes(id.to_be_bytes())
+/// Whether it is to be exported: not where the client does not record its trace.
+pub(crate) fn is_sampled(row: &TaskRow) -> bool {
+    let trace = row.trace.as_ref();
+    trace.is_none_or(|trace| trace.parent().is_sampled())
+}
+
+fn span_id(id: id::SpanId) -> SpanId {
+    SpanId::from_bytes(*id.as_bytes())
 }
 
 fn attributes(row: &TaskRow, run: Option<&Run>) -> Vec<KeyValue> {
@@ -199,6 +205,41 @@ pub(crate) mod tests {
         assert!(ids[0] != ids[1] && ids[1] != ids[2]);
         assert_eq!(first.status, Status::error("the guest trapped"));
         assert_eq!(second.status, Status::error("cancelled"));
+    }
+
+    #[test]
+    fn a_trace_that_a_client_has_given_has_the_task_and_what_that_starts() {
+        let given = |flags: &str| {
+            let parent = format!("00-{}-{}-{flags}", "0a".repeat(16), "0b".repeat(8));
+            TraceContext::new(parent.parse().unwrap(), "k=v".parse().unwrap())
+        };
+        let first = TaskRow {
+            trace: Some(given("01")),
+            ..row(0)
+        };
+        let nested = TaskRow {
+            parent: Some(first.id),
+            trace: first.trace.clone(),
+            ..row(1)
+        };
+        assert!([row(0), first.clone()].iter().all(is_sampled));
+        let own = span(&row(0)).span_context.span_id();
+        let [first, nested] = [first, nested].map(|row| span(&row));
+        for span in [&first, &nested] {
+            assert_eq!(span.span_context.trace_id().to_bytes(), [10; 16]);
+            assert_eq!(span.span_context.trace_state().header(), "k=v");
+            assert!(span.span_context.is_sampled());
+        }
+        assert_eq!(first.parent_span_id.to_bytes(), [11; 8]);
+        assert_eq!(first.span_context.span_id(), own);
+        assert_eq!(nested.parent_span_id, own);
+        let remote = [&first, &nested].map(|it| it.parent_span_is_remote);
+        assert_eq!(remote, [true, false]);
+        let unsampled = TaskRow {
+            trace: Some(given("00")),
+            ..row(0)
+        };
+        assert!(!is_sampled(&unsampled));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use wasmrun_engine::{Entry, HandleSlot, Listener, Module, ServiceError};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::task::Attempt as Try;
+use wasmrun_model::trace::TraceContext;
 use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, Handle, ValueType};
 
@@ -35,6 +36,8 @@ pub(crate) struct Attempt {
     pub(crate) number: Try,
     pub(crate) driver: DriverId,
     pub(crate) listener: Option<Listener>,
+    /// What it starts belongs to the same trace.
+    pub(crate) trace: Option<TraceContext>,
     pub(crate) handles: Arc<HandleTable>,
     /// Handles that it was given without asking: in arguments, and in values that it got.
     pub(crate) lent: Mutex<BTreeSet<HandleSlot>>,

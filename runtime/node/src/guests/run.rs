@@ -16,6 +16,7 @@ use wasmrun_engine::{
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::resource::Amount;
 use wasmrun_model::task::Attempt as Try;
+use wasmrun_model::trace::Span;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle, ValueType};
 
 use crate::guests::attempt::Attempt;
@@ -199,6 +200,13 @@ impl Lease {
             attempt: self.attempt.number().saturating_sub(1),
             node: self.shared.name.clone(),
             array_index: start.call.array_index,
+            span: Some(Span::of(
+                start.call.trace.as_ref(),
+                self.cell.driver.job(),
+                &self.cell.id,
+                self.attempt.number(),
+            )),
+            trace: start.call.trace.clone(),
             resources: std::mem::take(&mut start.held),
         })
     }
@@ -210,6 +218,7 @@ impl Lease {
             number: self.attempt,
             driver: self.cell.driver,
             listener: call.listener.clone(),
+            trace: call.trace.clone(),
             handles,
             lent: parking_lot::Mutex::default(),
             started: AtomicU64::new(0),

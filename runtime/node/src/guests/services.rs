@@ -119,6 +119,7 @@ impl Attempt {
         Call {
             values,
             listener: self.listener.clone(),
+            trace: self.trace.clone(),
             ..Call::default()
         }
     }

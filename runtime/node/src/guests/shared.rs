@@ -383,6 +383,7 @@ impl Shared {
             name: cell.work.name(),
             parent: ended.parent,
             actor: cell.work.actor(),
+            trace: given.and_then(|it| it.trace.clone()),
             array_index: given.and_then(|it| it.array_index),
             submitted_us: self.history.unix_us(cell.submitted),
             ended_us,

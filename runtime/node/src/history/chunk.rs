@@ -15,6 +15,7 @@ use wasmrun_engine::HeldResource;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId, NodeId, ObjectId, TaskId};
+use wasmrun_model::trace::TraceContext;
 use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{Phases, WireError};
 
@@ -67,6 +68,7 @@ pub(crate) struct Record<'a> {
     pub(crate) tenant: TenantName,
     pub(crate) name: Cow<'a, str>,
     pub(crate) parent: Option<TaskId>,
+    pub(crate) trace: Option<TraceContext>,
     /// The actor that it created or was a call of.
     pub(crate) actor: Option<ActorId>,
     pub(crate) array_index: Option<u64>,
@@ -94,6 +96,7 @@ impl Record<'_> {
             held: self.held.clone().into_owned().into(),
             inputs: self.inputs.clone().into_owned().into(),
             failure: self.failure.clone(),
+            trace: self.trace.clone(),
             ..*self
         }
     }
@@ -175,6 +178,7 @@ pub(crate) struct Kin {
 struct Rest<'a> {
     /// The first, so that it is read without all else.
     kin: Kin,
+    trace: Option<TraceContext>,
     array_index: Option<u64>,
     /// From when it was submitted to its end.
     took_us: u64,
@@ -233,6 +237,7 @@ impl Chunk {
                 actor: record.actor,
                 ran_at: record.ran_at,
             },
+            trace: record.trace.clone(),
             array_index: record.array_index,
             took_us: record.ended_us.saturating_sub(record.submitted_us),
             waited_us: record.waited_us,
@@ -307,6 +312,7 @@ impl Chunk {
             tenant: head.group.tenant.clone(),
             name: Cow::Owned(head.group.name.clone()),
             parent: rest.kin.parent,
+            trace: rest.trace,
             actor: rest.kin.actor,
             array_index: rest.array_index,
             submitted_us: head.submitted_us,

@@ -300,6 +300,7 @@ mod tests {
     use wasmrun_model::failure::TaskError;
     use wasmrun_model::fairness::TenantName;
     use wasmrun_model::id::{DriverId, NodeId};
+    use wasmrun_model::trace::{TraceContext, TraceState};
     use wasmrun_model::value::Encoded;
 
     use super::*;
@@ -315,6 +316,7 @@ mod tests {
             tenant: TenantName::default(),
             name: "n".into(),
             parent: None,
+            trace: None,
             actor: None,
             array_index: None,
             submitted_us: 1000 + number,
@@ -393,9 +395,12 @@ mod tests {
     fn attempts_of_one_task_are_told_apart() {
         let history = History::new(1 << 20);
         let failure = Failure::of(&TaskError::Sandbox("s".into()), "e".into());
+        let parent = format!("00-{}-{}-01", "1".repeat(32), "2".repeat(16));
+        let parent = parent.parse().unwrap();
         let first = Record {
             outcome: Outcome::Retried,
             failure: Some(failure),
+            trace: Some(TraceContext::new(parent, TraceState::default())),
             ..record(7)
         };
         let second = Record {

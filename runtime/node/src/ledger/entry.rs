@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use wasmrun_model::id::{NodeId, ObjectId, OfTask, TaskId};
+use wasmrun_model::trace::TraceContext;
 use wasmrun_model::wire::TaskRow;
 
 use crate::ledger::todo::Todo;
@@ -38,6 +39,7 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Given {
     pub(crate) array_index: Option<u64>,
+    pub(crate) trace: Option<TraceContext>,
     /// The objects, also those that are there from the start: the first [`TaskRow::MOST_INPUTS`].
     pub(crate) inputs: Vec<ObjectId>,
 }
@@ -50,11 +52,12 @@ impl Given {
             Argument::Value(_) => None,
         });
         let inputs: Vec<ObjectId> = objects.take(TaskRow::MOST_INPUTS).collect();
-        if call.array_index.is_none() && inputs.is_empty() {
+        if call.array_index.is_none() && call.trace.is_none() && inputs.is_empty() {
             return None;
         }
         Some(Box::new(Self {
             array_index: call.array_index,
+            trace: call.trace.clone(),
             inputs,
         }))
     }

@@ -108,6 +108,7 @@ impl Exchange {
             values,
             args: call.args,
             array_index: call.array_index,
+            trace: call.trace,
             input: match call.input {
                 Input::Bytes(bytes) => Some(Bytes(bytes.to_vec())),
                 Input::Empty | Input::Stream(_) => None,
@@ -149,6 +150,7 @@ impl Exchange {
             values,
             args,
             array_index,
+            trace,
             input,
             is_heard,
             home,
@@ -186,6 +188,7 @@ impl Exchange {
                 Deed::Call(order) => order.time_us.map(Duration::from_micros),
                 Deed::Task(_) | Deed::Create(_) => None,
             },
+            trace,
         });
         let arriving = Arriving {
             from,

@@ -13,6 +13,7 @@ use wasmrun_model::id::{
 use wasmrun_model::resource::ResourceName;
 use wasmrun_model::scheduler::Message;
 use wasmrun_model::task::Attempt;
+use wasmrun_model::trace::TraceContext;
 use wasmrun_model::value::{Encoded, NumberKind, ValueType};
 use wasmrun_model::wire::{Bytes, Net, Phases, WireError};
 
@@ -178,6 +179,7 @@ pub(crate) struct Place {
     pub(crate) values: Vec<Given>,
     pub(crate) args: Vec<String>,
     pub(crate) array_index: Option<u64>,
+    pub(crate) trace: Option<TraceContext>,
     pub(crate) input: Option<Bytes>,
     /// Whether somebody listens to what it writes.
     pub(crate) is_heard: bool,

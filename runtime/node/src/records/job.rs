@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use wasmrun_engine::{Entry, FunctionIndex, Grants, Input, Limits, Listener, Module};
 use wasmrun_model::id::Digest;
 use wasmrun_model::task::Terms;
+use wasmrun_model::trace::TraceContext;
 use wasmrun_model::value::{Encoded, FunctionType, Handle};
 
 use crate::records::object::{Object, Value};
@@ -151,6 +152,8 @@ pub struct Call {
     pub listener: Option<Listener>,
     /// How long an attempt of an actor's call may take. Of tasks their job says that.
     pub time_limit: Option<Duration>,
+    /// The trace that a client has given.
+    pub trace: Option<TraceContext>,
 }
 
 impl Call {
@@ -168,6 +171,7 @@ impl Call {
             input,
             listener: self.listener.clone(),
             time_limit: self.time_limit,
+            trace: self.trace.clone(),
         })
     }
 }

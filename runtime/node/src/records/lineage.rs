@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use wasmrun_engine::Input;
 use wasmrun_model::id::{DriverId, ObjectId, TaskId};
 use wasmrun_model::task::Attempt;
+use wasmrun_model::trace::TraceContext;
 
 use crate::records::actor::ActorCell;
 use crate::records::ids::Ids;
@@ -50,6 +51,7 @@ pub(crate) struct Recipe {
     /// Its last attempt.
     attempt: Mutex<Attempt>,
     array_index: Option<u64>,
+    trace: Option<TraceContext>,
     /// None once there was no room for it.
     kept: Mutex<Option<Kept>>,
     /// What that takes, but for objects.
@@ -241,6 +243,7 @@ impl Recipe {
             job: job.clone(),
             attempt: Mutex::new(attempt),
             array_index: call.array_index,
+            trace: call.trace.clone(),
             kept: Mutex::new(Some(Kept {
                 values,
                 args: call.args.clone(),
@@ -303,6 +306,7 @@ impl Recipe {
             // The listener has had the output of the first run.
             listener: None,
             time_limit: None,
+            trace: self.trace.clone(),
         }))
     }
 

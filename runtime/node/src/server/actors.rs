@@ -48,9 +48,14 @@ impl Session {
             }
         };
         let log = Arc::<Log>::default();
-        let listener = Listener::kept(log.clone(), None);
+        let call = Call {
+            values,
+            listener: Some(Listener::kept(log.clone(), None)),
+            trace: create.trace,
+            ..Call::default()
+        };
         let name = create.name.clone();
-        let actor = client.create_actor_async(&job, values, create.name, Some(listener));
+        let actor = client.create_actor_as(client.next_id(), &job, call, create.name, None);
         let actor = actor.await;
         if let Some(detached) = &detached {
             self.close_job(&detached.id);
@@ -184,6 +189,7 @@ impl Session {
             let call_of_it = Call {
                 values,
                 time_limit: call.time_ms.map(Duration::from_millis),
+                trace: call.trace,
                 ..Call::default()
             };
             self.begins(&name, actor.actor.tenant());

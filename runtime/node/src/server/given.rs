@@ -175,6 +175,7 @@ pub(super) fn call_of(job: &Job, submit: &wire::Submit) -> Result<Call, Refusal>
         },
         listener: None,
         time_limit: None,
+        trace: submit.trace.clone(),
     })
 }
 

@@ -130,6 +130,7 @@ pub(super) fn live_row(inner: &Inner, ledger: &Ledger, cell: &TaskCell) -> TaskR
         job: cell.driver.job(),
         parent: ledger.parent(&cell.id),
         actor: cell.work.actor(),
+        trace: given.and_then(|it| it.trace.clone()),
         array_index: given.and_then(|it| it.array_index),
         attempt: match has_begun {
             true => attempt,

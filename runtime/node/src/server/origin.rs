@@ -116,6 +116,7 @@ mod tests {
             input: Input::Empty,
             is_watched: false,
             is_detached: false,
+            trace: None,
         })
     }
 
@@ -131,6 +132,7 @@ mod tests {
             grants: grants.clone(),
             wishes: Wishes::default(),
             is_detached: false,
+            trace: None,
         };
         [
             Request::Submit(submit(grants.clone())),

@@ -245,6 +245,7 @@ pub(super) fn ended_rows(inner: &Inner, records: &[Record<'_>]) -> Vec<TaskRow> 
         job: record.job,
         parent: record.parent,
         actor: record.actor,
+        trace: record.trace.clone(),
         array_index: record.array_index,
         attempt: record.attempt,
         is_detached: record.job.is_detached(),

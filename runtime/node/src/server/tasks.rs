@@ -124,6 +124,7 @@ impl Session {
             input,
             listener,
             time_limit: None,
+            trace: submit.trace,
         };
         let durable = like.as_ref().filter(|_| is_durable);
         let stored = durable.map(|submit| {
@@ -194,6 +195,7 @@ impl Session {
         for values in calls {
             let call = Call {
                 values,
+                trace: submit.trace.clone(),
                 ..Call::default()
             };
             let submitted = self.client.submit(&job, call);

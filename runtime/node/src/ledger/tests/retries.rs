@@ -1,11 +1,15 @@
 //! What is tried again, how often, and what becomes of attempts that are over.
 
+use wasmrun_model::trace::{TraceContext, TraceState};
+
 use super::*;
 
 #[test]
 fn what_failed_is_tried_again_as_often_as_it_may() {
     let mut desk = Desk::new(1, 0, "4GiB");
     let value = encode(&ValueType::U32, &Value::U32(7)).unwrap();
+    let parent = format!("00-{}-{}-01", "1".repeat(32), "2".repeat(16));
+    let trace = TraceContext::new(parent.parse().unwrap(), TraceState::default());
     let call = Call {
         values: vec![value.clone().into()],
         args: vec!["x".into()],
@@ -13,6 +17,7 @@ fn what_failed_is_tried_again_as_often_as_it_may() {
         input: Input::Bytes(b"input"[..].into()),
         listener: None,
         time_limit: None,
+        trace: Some(trace.clone()),
     };
     let job = desk.job(&retrying(2));
     assert_eq!(desk.submit_call("t", job, call), Ok(vec!["t".to_owned()]));
@@ -28,6 +33,7 @@ fn what_failed_is_tried_again_as_often_as_it_may() {
             (&["x".to_owned()][..], Some(3))
         );
         assert!(matches!(&call.input, Input::Bytes(bytes) if **bytes == *b"input"));
+        assert_eq!(call.trace.as_ref(), Some(&trace));
         assert!(
             desk.ended.is_empty(),
             "nobody hears of an attempt that is not the last"

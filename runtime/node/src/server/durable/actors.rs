@@ -18,7 +18,7 @@ use crate::guests::names::NameError;
 use crate::records::actor::{ActorCell, Checkpoint};
 use crate::records::class::ActorJob;
 use crate::records::dead::Dead;
-use crate::records::job::Argument;
+use crate::records::job::{Argument, Call};
 use crate::records::log::{ActorLog, Log};
 use crate::records::task::{Notes, Report};
 use crate::server::Inner;
@@ -248,10 +248,14 @@ impl Inner {
         let mut tries = 0;
         let created = loop {
             let log = Arc::<Log>::default();
-            let listener = Listener::kept(log.clone(), None);
-            let (values, name) = (values.clone(), create.name.clone());
+            let call = Call {
+                values: values.clone(),
+                listener: Some(Listener::kept(log.clone(), None)),
+                trace: create.trace.clone(),
+                ..Call::default()
+            };
             let creating =
-                client.create_actor_as(task, &job, values, name, Some(listener), state.clone());
+                client.create_actor_as(task, &job, call, create.name.clone(), state.clone());
             let error = match creating.await {
                 Ok(actor) => break Ok((actor, log)),
                 Err(error) => error,

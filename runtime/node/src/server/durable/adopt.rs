@@ -530,6 +530,7 @@ impl Inner {
         });
         if let Some(mut attempt) = views::last_of(self, &record) {
             attempt.array_index = stored.submit.array_index;
+            attempt.trace = stored.submit.trace.clone();
             self.shared.history.add(&attempt);
         }
         // Of one that may have to be reconstructed its record keeps it.

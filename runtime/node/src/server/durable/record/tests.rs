@@ -23,6 +23,7 @@ fn stored() -> Stored {
         input: wire::Input::Empty,
         is_watched: false,
         is_detached: true,
+        trace: None,
     };
     let job = wire::Job {
         id: DriverId::detached([8; 16]),
@@ -64,7 +65,7 @@ fn a_record_has_these_bytes() {
     // The function, no name, one value, then defaults: 256 MiB of output, 64 MiB of arguments and of result.
     bytes.extend(b"\x01\x01f\x00\x01\x00\x00\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00");
     bytes.extend(b"\x00\x00\x80\x80\x80\x80\x01\x80\x80\x80\x20\x80\x80\x80\x20");
-    bytes.extend(b"\x00\x00\x00\x00\x00\x01\x00\x00");
+    bytes.extend(b"\x00\x00\x00\x00\x00\x01\x00\x00\x00");
     assert_eq!(stored().to_value(), bytes);
     assert_eq!(read(&bytes), stored());
 }
