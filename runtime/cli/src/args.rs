@@ -22,6 +22,7 @@ mod python;
 mod scheduling;
 mod tenants;
 mod things;
+mod trace;
 mod words;
 
 use std::fs;
@@ -57,6 +58,7 @@ pub use self::things::{
     ListThings, Login, NodeCommand, NodeStart, ObjectCommand, Put, ResourceCommand, Things,
     TokenCommand, WatchOptions,
 };
+pub use self::trace::TraceOptions;
 pub use self::words::{ArgFile, DirArg, EnvArg, Indices, LabelArg, MAX_ARRAY, NetArg, ResourceArg};
 
 use self::words::{amount, duration, memory, size};
@@ -325,6 +327,8 @@ pub struct TaskOptions {
     pub grants: GrantOptions,
     #[command(flatten)]
     pub scheduling: SchedulingOptions,
+    #[command(flatten)]
+    pub trace: TraceOptions,
 }
 
 /// What a task asks for, and so what it gets. Overrides the module's manifest.

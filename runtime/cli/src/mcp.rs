@@ -121,6 +121,7 @@ fn settings(options: &Mcp) -> Result<Settings, Failure> {
         terms: wire_terms(&options.task)?,
         limits: wire_limits(&options.task.limits),
         grants: wire_grants(&options.task.grants)?,
+        trace: options.task.trace.context(),
     })
 }
 

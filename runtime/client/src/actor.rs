@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, ActorName};
+use wasmrun_model::trace::TraceContext;
 use wasmrun_model::value::{FunctionType, Handle};
 use wasmrun_model::wire::{self, Grants, Limits, Module, Request, Response, Terms, Wishes};
 
@@ -27,13 +28,15 @@ struct Held {
 }
 
 /// What can be said about a call besides its arguments.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct CallOptions {
     /// Whether its report is asked for.
     pub is_watched: bool,
     /// How long an attempt may take. A call that is stopped in the middle ends this generation of the actor: the
     /// actor starts again if it has restarts left.
     pub time_limit: Option<Duration>,
+    /// The trace that it, and the tasks that it starts, belong to.
+    pub trace: Option<TraceContext>,
 }
 
 impl Drop for Held {
@@ -84,6 +87,7 @@ impl CreateActor {
                 grants: Grants::default(),
                 wishes: Wishes::default(),
                 is_detached: false,
+                trace: None,
             },
             values,
         }
@@ -93,6 +97,13 @@ impl CreateActor {
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.wire.name = Some(name.to_owned());
+        self
+    }
+
+    /// Has its creation belong to this trace, below the span of whoever creates it. Calls say so for themselves.
+    #[must_use]
+    pub fn trace(mut self, trace: TraceContext) -> Self {
+        self.wire.trace = Some(trace);
         self
     }
 
@@ -245,6 +256,7 @@ impl Actor {
             values,
             is_watched: options.is_watched,
             time_ms: options.time_limit.map(milliseconds),
+            trace: options.trace,
         };
         let answers = client.0.start(Request::Call(Box::new(call))).await?;
         Task::submitted(&client.0, answers).await

@@ -68,6 +68,7 @@ pub use crate::tenant::TenantChange;
 pub use crate::transfer::Incoming;
 pub use crate::value::Value;
 pub use wasmrun_model::task::Cancellation;
+pub use wasmrun_model::trace::{Span, TraceContext, TraceState};
 pub use wasmrun_model::wire;
 
 use crate::connection::Connection;

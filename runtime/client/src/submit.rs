@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wasmrun_model::id::{DriverId, ObjectId, TaskId};
+use wasmrun_model::trace::TraceContext;
 use wasmrun_model::value::{Encoded, HandleKind, ValueType};
 use wasmrun_model::wire::{
     self, Entry, Grants, INLINE_BYTES, INLINE_TOTAL_BYTES, Limits, MAX_CALLS, Module, Request,
@@ -100,6 +101,7 @@ impl Submit {
             input: wire::Input::Empty,
             is_watched: false,
             is_detached: false,
+            trace: None,
         })
     }
 
@@ -150,6 +152,13 @@ impl Submit {
     #[must_use]
     pub fn grants(mut self, grants: Grants) -> Self {
         self.wire.grants = grants;
+        self
+    }
+
+    /// Has it, and the tasks that it starts, belong to this trace, below the span of whoever submits it.
+    #[must_use]
+    pub fn trace(mut self, trace: TraceContext) -> Self {
+        self.wire.trace = Some(trace);
         self
     }
 

@@ -6,6 +6,7 @@ use rmcp::model::{Tool, ToolAnnotations};
 use wasmrun_client::{Client, Error, wire};
 use wasmrun_model::id::Digest;
 use wasmrun_model::manifest::Manifest;
+use wasmrun_model::trace::TraceContext;
 use wasmrun_model::value::{FunctionType, ValueType};
 
 use crate::function::Function;
@@ -23,6 +24,8 @@ pub struct Settings {
     pub limits: wire::Limits,
     /// What they may reach.
     pub grants: wire::Grants,
+    /// The trace that they belong to.
+    pub trace: Option<TraceContext>,
 }
 
 /// A module, as it was read.
@@ -205,6 +208,7 @@ impl Tools {
             input: wire::Input::Empty,
             is_watched: true,
             is_detached: false,
+            trace: self.settings.trace.clone(),
         }
     }
 }

@@ -13,7 +13,7 @@ use wasmrun_model::resource::ResourceName;
 use wasmrun_node::JoinToken;
 use wasmrun_telemetry::Endpoint;
 
-use super::{GrantOptions, NodeOptions, Request, ResourceArg, size};
+use super::{GrantOptions, NodeOptions, Request, ResourceArg, TraceOptions, size};
 use crate::log::{Filter, Format};
 
 /// What to do with the node of this machine, and its cluster.
@@ -425,6 +425,8 @@ pub enum ActorCommand {
         /// Stop the call after this time, such as 30s. What stops in the middle of a call has died.
         #[arg(long, value_name = "DURATION", value_parser = super::duration)]
         time_limit: Option<Duration>,
+        #[command(flatten)]
+        trace: TraceOptions,
     },
     /// End an actor.
     Kill {
@@ -493,4 +495,6 @@ pub struct ActorCreate {
     pub request: Request,
     #[command(flatten)]
     pub grants: GrantOptions,
+    #[command(flatten)]
+    pub trace: TraceOptions,
 }

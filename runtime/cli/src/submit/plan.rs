@@ -8,6 +8,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use wasmrun_engine::{Entry, FunctionIndex, Grants, Input, Module, NetGrant};
 use wasmrun_model::cluster::Strategy;
+use wasmrun_model::trace::TraceContext;
 use wasmrun_model::value::ValueType;
 use wasmrun_node::{Call, Job, JobError, Overrides, Policy};
 
@@ -34,6 +35,7 @@ pub struct Plan {
     /// Whether the item of each element is the last argument: none of these names it.
     appends: bool,
     input: Option<Bytes>,
+    trace: Option<TraceContext>,
     /// What the arguments name, until we go.
     names: Names,
 }
@@ -116,6 +118,7 @@ impl Plan {
             }),
             args: submit.args.clone(),
             input: input.transpose()?.map(Bytes::from),
+            trace: submit.task.trace.context(),
             names,
         })
     }
@@ -125,6 +128,7 @@ impl Plan {
         let call = Call {
             array_index: element.map(|element| element.index),
             input: self.input.clone().map_or(Input::Empty, Input::Bytes),
+            trace: self.trace.clone(),
             ..Call::default()
         };
         if let (Entry::Function(function), Some(arguments)) = (self.job.entry, &self.arguments) {

@@ -111,6 +111,7 @@ impl Target {
             input: wire::Input::Empty,
             is_watched: !submit.detach,
             is_detached: submit.detach,
+            trace: None,
         };
         Ok(Self::Remote(Box::new(Remote {
             client,
@@ -269,6 +270,7 @@ impl Remote {
         wire.input = input;
         wire.args = call.args;
         wire.array_index = call.array_index;
+        wire.trace = call.trace;
         let values = call.values.into_iter().map(|value| match value {
             Argument::Value(value) => Ok(Encoded::from(value.load()?.encoded()).into()),
             Argument::Object(_) => unreachable!("what is typed is a value"),

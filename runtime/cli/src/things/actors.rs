@@ -1,7 +1,6 @@
 //! `actor`: actors by their names.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
@@ -34,7 +33,15 @@ pub fn actor(command: &ActorCommand, global: &Global, printer: &Printer) -> Comm
             call: text,
             tenant,
             time_limit,
-        } => call((actor, text), *time_limit, tenant, global, printer),
+            trace,
+        } => {
+            let options = CallOptions {
+                time_limit: *time_limit,
+                trace: trace.context(),
+                ..CallOptions::default()
+            };
+            call((actor, text), options, tenant, global, printer)
+        }
         ActorCommand::Kill { actor, tenant } => {
             let client = remote::connect(global, tenant)?;
             let what = ends::described(&client, actor, printer);
@@ -74,6 +81,7 @@ fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandR
     create.wire.terms.selectors = options.label_selector.clone().unwrap_or_default();
     create.wire.terms.strategy = options.strategy.clone();
     create.wire.limits.time_ms = options.time_limit.map(crate::submit::milliseconds);
+    create.wire.trace = options.trace.context();
     let actor = client
         .wait(client.create_actor(create))
         .map_err(remote::failed)?;
@@ -165,7 +173,7 @@ fn arguments(text: &str, ty: &FunctionType, names: &Names) -> Result<Vec<Argumen
 
 fn call(
     (name, text): (&str, &str),
-    time_limit: Option<Duration>,
+    options: CallOptions,
     tenant: &TenantName,
     global: &Global,
     printer: &Printer,
@@ -183,10 +191,6 @@ fn call(
             actor.class(),
             methods.join(", ")
         )));
-    };
-    let options = CallOptions {
-        time_limit,
-        ..CallOptions::default()
     };
     let names = Names::of(Some(client.clone()));
     let values = arguments(text, ty, &names)?;

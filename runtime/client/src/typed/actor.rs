@@ -33,7 +33,8 @@ impl Instance {
     /// # Errors
     /// As of [`Actor::call`].
     pub async fn call<T>(&self, method: &str, args: Args) -> Result<Future<T>, Error> {
-        let task = self.actor.start(method, args.0?, self.options).await?;
+        let options = self.options.clone();
+        let task = self.actor.start(method, args.0?, options).await?;
         Ok(Future::of(task.future()))
     }
 

@@ -11,7 +11,7 @@ use wasmrun_engine::{
     OutputSource,
 };
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
+use wasmrun_model::id::{DriverId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
 use wasmrun_model::task::{Attempt, FailureKind, TaskKind, TaskSpec};
 use wasmrun_model::wire::{Bytes, Net, Phases, WireError};
@@ -167,14 +167,7 @@ impl Exchange {
         if !is_consistent(from, &deed, &spec) || attempt.number() == 0 {
             return tracing::warn!(node = %from, "{}", PlaceError::Form);
         }
-        if home != self.me
-            && let Some(shared) = self.shared.upgrade()
-        {
-            let has_tasks = |driver: &_| {
-                shared.ask(|ledger| ledger.scheduler().of_driver(driver).next().is_some())
-            };
-            self.homes.note(spec.driver, home, has_tasks);
-        }
+        self.note_home(spec.driver, home);
         // At once, so that what is named is kept from now on.
         let values: Vec<_> = values.into_iter().map(|it| self.given(from, it)).collect();
         let values: Result<Vec<_>, _> = values.into_iter().collect();
@@ -227,6 +220,18 @@ impl Exchange {
                 Err(error) => exchange.turn_away(&arriving, FailureKind::Retryable, error),
             }
         });
+    }
+
+    /// The driver of a task that is placed here is at this node.
+    fn note_home(&self, driver: DriverId, home: NodeId) {
+        if home != self.me
+            && let Some(shared) = self.shared.upgrade()
+        {
+            let has_tasks = |driver: &_| {
+                shared.ask(|ledger| ledger.scheduler().of_driver(driver).next().is_some())
+            };
+            self.homes.note(driver, home, has_tasks);
+        }
     }
 
     /// Fetches what a task needs to begin and that did not come along.
