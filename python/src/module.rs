@@ -18,7 +18,7 @@ use wit_parser::Function;
 use crate::convert::{self, Fault};
 use crate::failure;
 use crate::names::{Names, python_name};
-use crate::options::{self, common, seconds};
+use crate::options::{self, common, seconds, trace_of};
 use crate::queue::{Command, Given, Slot, What};
 use crate::refs::{Actor, Decoder, Expected, Ref, Typed};
 use crate::session::{Session, Shared};
@@ -343,13 +343,14 @@ impl Callable {
                 terms,
                 limits,
                 grants,
+                trace,
                 ..
             } = &mut submit;
             match name {
                 "name" => submit.name = value.extract()?,
                 "retries" => terms.retries = Some(value.extract()?),
                 "retry_on_error" => terms.retry_on_error = Some(value.extract()?),
-                other => return common(other, value, terms, limits, grants),
+                other => return common(other, value, terms, limits, grants, trace),
             }
             Ok(true)
         })?;
@@ -443,6 +444,7 @@ impl Class {
                 limits,
                 grants,
                 wishes,
+                trace,
                 ..
             } = &mut create.wire;
             match name {
@@ -450,7 +452,7 @@ impl Class {
                 "detached" => create.wire.is_detached = value.extract()?,
                 "restarts" => wishes.restarts = Some(value.extract()?),
                 "call_retries" => wishes.call_retries = Some(value.extract()?),
-                other => return common(other, value, terms, limits, grants),
+                other => return common(other, value, terms, limits, grants, trace),
             }
             Ok(true)
         })?;
@@ -508,7 +510,7 @@ impl Method {
         let call = What::Call {
             actor: self.actor.clone(),
             method: self.signature.name.clone(),
-            options: self.options,
+            options: self.options.clone(),
         };
         let read = (&self.signature.name, &self.decoder);
         self.signature
@@ -521,22 +523,26 @@ impl Method {
             shared: self.shared.clone(),
             actor: self.actor.clone(),
             signature: self.signature.clone(),
-            options: self.options,
+            options: self.options.clone(),
             decoder: Some(Arc::new(decoder)),
         }
     }
 
-    /// The same method, whose calls may take so many seconds.
-    #[pyo3(signature = (*, time_limit))]
-    fn options(&self, time_limit: f64) -> PyResult<Self> {
+    /// The same method, whose calls may take so many seconds, and belong to this trace.
+    #[pyo3(signature = (*, time_limit=None, trace=None))]
+    fn options(&self, time_limit: Option<f64>, trace: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let mut options = self.options.clone();
+        if let Some(limit) = time_limit {
+            options.time_limit = Some(seconds(limit)?);
+        }
+        if let Some(carrier) = trace {
+            options.trace = trace_of(carrier)?;
+        }
         Ok(Self {
             shared: self.shared.clone(),
             actor: self.actor.clone(),
             signature: self.signature.clone(),
-            options: CallOptions {
-                time_limit: Some(seconds(time_limit)?),
-                ..self.options
-            },
+            options,
             decoder: self.decoder.clone(),
         })
     }

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt};
 use wasmrun_client::wire::{self, Terms};
 use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::trace::{Span, TraceContext, TraceState};
 
 /// Seconds, as people give them.
 pub(crate) fn seconds(given: f64) -> PyResult<Duration> {
@@ -35,7 +36,8 @@ pub(crate) fn apply(
 }
 
 /// The options that tasks and actors have.
-const COMMON: &str = "cpus, gpus, memory, resources, time_limit, strategy, labels, priority, env";
+const COMMON: &str =
+    "cpus, gpus, memory, resources, time_limit, strategy, labels, priority, env, trace";
 
 /// An option that tasks and actors have. False if it is none.
 pub(crate) fn common(
@@ -44,6 +46,7 @@ pub(crate) fn common(
     terms: &mut Terms,
     limits: &mut wire::Limits,
     grants: &mut wire::Grants,
+    trace: &mut Option<TraceContext>,
 ) -> PyResult<bool> {
     let invalid =
         |error: &dyn std::fmt::Display| PyValueError::new_err(format!("option {name}: {error}"));
@@ -77,9 +80,32 @@ pub(crate) fn common(
                 grants.env.push((name.extract()?, value.extract()?));
             }
         }
+        "trace" => *trace = trace_of(value)?,
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// The trace context of a carrier: a dict as OpenTelemetry's `inject` fills it, which has none where there is no span.
+pub(crate) fn trace_of(carrier: &Bound<'_, PyAny>) -> PyResult<Option<TraceContext>> {
+    let carrier = carrier.cast::<PyDict>()?;
+    let invalid =
+        |error: &dyn std::fmt::Display| PyValueError::new_err(format!("option trace: {error}"));
+    let Some(parent) = carrier.get_item("traceparent")? else {
+        return Ok(None);
+    };
+    let parent: String = parent.extract()?;
+    let parent = parent.parse::<Span>().map_err(|error| invalid(&error))?;
+    let state = match carrier.get_item("tracestate")? {
+        Some(state) => {
+            let state: String = state.extract()?;
+            state
+                .parse::<TraceState>()
+                .map_err(|error| invalid(&error))?
+        }
+        None => TraceState::default(),
+    };
+    Ok(Some(TraceContext::new(parent, state)))
 }
 
 /// Numbers as they are, of memory in bytes, or text such as `64MiB`.

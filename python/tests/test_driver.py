@@ -151,6 +151,8 @@ def test_options(fixture):
         ({"cpus": True}, "got bool"),
         ({"strategy": "nowhere"}, "option strategy"),
         ({"time_limit": -1.0}, "is no time"),
+        ({"trace": {"traceparent": "00-1-2-01"}}, "option trace: .* is no traceparent"),
+        ({"trace": "00-1-2-01"}, "(?i)dict"),
     ):
         with pytest.raises((TypeError, ValueError), match=says):
             fixture.noop.options(**options)

@@ -50,6 +50,32 @@ def test_objects_and_tasks():
     assert echo.remote(put).get() == {"a": numbers}
 
 
+def test_tasks_know_the_trace_of_their_client():
+    @wasmrun.remote
+    def trace():
+        return wasmrun.trace()
+
+    @wasmrun.remote
+    def traces():
+        return wasmrun.trace(), trace.remote().get()
+
+    @wasmrun.remote
+    class Tracer:
+        def trace(self):
+            return wasmrun.trace()
+
+    carrier = {"traceparent": f"00-{'a' * 32}-{'b' * 16}-01", "tracestate": "k=v"}
+    own, nested = traces.options(trace=carrier).remote().get()
+    method = Tracer.remote().trace
+    for given in (own, nested, method.options(trace=carrier).remote().get()):
+        assert given["traceparent"].startswith(f"00-{'a' * 32}-") and given["tracestate"] == "k=v"
+    assert own != nested
+    # Where there is no span, `inject` leaves a carrier empty.
+    for function in (trace, trace.options(trace={}), method):
+        given = function.remote().get()
+        assert list(given) == ["traceparent"] and "a" * 32 not in given["traceparent"]
+
+
 def test_times_and_options_that_are_none():
     @wasmrun.remote
     def wait(seconds):

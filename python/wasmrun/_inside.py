@@ -86,9 +86,11 @@ class PythonMethod:
         given = self._inside.call_data(args, kwargs, self._program, self._name)
         return self._raw.remote(self._name, given)
 
-    def options(self, *, time_limit: float) -> PythonMethod:
-        """The same method, whose calls may take so many seconds. A longer one ends this generation of the actor."""
-        return PythonMethod(self._inside, self._program, self._name, self._raw.options(time_limit=time_limit))
+    def options(self, *, time_limit: float | None = None, trace: dict[str, str] | None = None) -> PythonMethod:
+        """The same method, whose calls may take so many seconds, and belong to a trace: see `Function.options`. A longer one ends
+        this generation of the actor."""
+        raw = self._raw.options(time_limit=time_limit, trace=trace)
+        return PythonMethod(self._inside, self._program, self._name, raw)
 
     def __call__(self, *_: object, **__: object) -> Any:
         raise TypeError(f"methods of actors run elsewhere: call .{self._name}.remote(…), and get what that gives")

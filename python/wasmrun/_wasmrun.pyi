@@ -47,8 +47,9 @@ class ActorHandle:
 class Method:
     def remote(self, *args: Any, **kwargs: Any) -> ObjectRef[Any]:
         """Calls it. Calls of one session run in the order in which they are made."""
-    def options(self, *, time_limit: float) -> Method:
-        """The same method, whose calls may take so many seconds. A longer one ends this generation of the actor."""
+    def options(self, *, time_limit: float | None = None, trace: dict[str, str] | None = None) -> Method:
+        """The same method, whose calls may take so many seconds, and belong to a trace: see `Function.options`. A longer one ends
+        this generation of the actor."""
     def decoded_by(self, decoder: Maker[[Any], Any]) -> Method: ...
     def described(self) -> tuple[list[tuple[str, str]], str, str | None]: ...
 

@@ -69,6 +69,7 @@ __all__ = [
     "put",
     "remote",
     "task_id",
+    "trace",
     "wait",
 ]
 
@@ -85,6 +86,13 @@ def is_initialized() -> bool:
 def task_id() -> str:
     """The id of the task, or of the call, that runs."""
     return _context.task_id()
+
+
+def trace() -> dict[str, str]:
+    """The trace context of the task, or of the call, that runs: headers for what it asks of others, and what
+    `opentelemetry.propagate.extract` takes."""
+    given = {"traceparent": _context.trace_parent(), "tracestate": _context.trace_state()}
+    return {name: text for name, text in given.items() if text is not None}
 
 
 def node() -> str:
