@@ -20,11 +20,12 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::metrics::v1::ResourceMetrics;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, status::StatusCode};
+use serde_json::json;
 use tokio::runtime::{Builder, Runtime};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
-use wasmrun_tests::assert_says;
+use wasmrun_tests::{Wasmrun, assert_says, guest};
 
 use crate::node::Node;
 
@@ -95,12 +96,12 @@ impl Collector {
         }
     }
 
-    /// Waits for spans until those are there that are wanted.
+    /// Waits for spans until those are there whose names end so.
     fn spans(&self, names: &[&str]) -> Vec<Span> {
         let mut all: Vec<Span> = Vec::new();
         while !names
             .iter()
-            .all(|name| all.iter().any(|it| it.name == *name))
+            .all(|name| all.iter().any(|it| it.name.ends_with(name)))
         {
             let spans = self.spans.recv_timeout(PATIENCE).expect("spans come");
             let resource = spans.resource.expect("whose they are").attributes;
@@ -175,6 +176,105 @@ fn a_collector_gets_spans_and_metrics() {
         "wasmrun.attempts",
     ];
     assert_eq!(names, expected);
+}
+
+/// A trace of a client, and its span.
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const CALLER: &str = "00f067aa0ba902b7";
+
+/// The command, as part of that trace.
+fn traced(command: Wasmrun) -> Wasmrun {
+    let parent = format!("00-{TRACE}-{CALLER}-01");
+    command
+        .env("TRACEPARENT", parent)
+        .env("TRACESTATE", " k=v ,")
+}
+
+/// The span whose name ends so.
+#[track_caller]
+fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
+    let mut spans = spans.iter();
+    spans
+        .find(|it| it.name.ends_with(name))
+        .expect("it is there")
+}
+
+/// A node that sends spans to this collector.
+fn node_for(collector: &Collector) -> Node {
+    let mut node = Node::new();
+    let endpoint = format!("http://{}", collector.address);
+    node.start_with(&["--otlp", &endpoint]);
+    node
+}
+
+#[test]
+fn tasks_are_in_the_trace_of_their_client_and_their_guests_know() {
+    let collector = Collector::start();
+    let node = node_for(&collector);
+    let sdk = |call: &str| {
+        let submit = node.wasmrun(["submit"]).arg(guest("sdk"));
+        submit.args(["--invoke", call])
+    };
+    // A trace that nobody records: if this were sent, it would be before all others.
+    let unsampled = format!("00-{}-{CALLER}-00", "1".repeat(32));
+    sdk("noop()").env("TRACEPARENT", unsampled).ok();
+    let told = traced(sdk("tracing()")).json(0)["result"]["ok"].clone();
+    let spans = collector.spans(&["traced", "tracing"]);
+    let [own, nested] = ["tracing", "traced"].map(|name| named(&spans, name));
+    for (span, told) in [(own, &told[0]), (nested, &told[1])] {
+        assert_eq!(hex(&span.trace_id), TRACE);
+        assert_eq!(span.trace_state, "k=v");
+        let parent = format!("00-{TRACE}-{}-01", hex(&span.span_id));
+        assert_eq!(*told, json!([parent, "k=v"]));
+    }
+    assert_eq!(hex(&own.parent_span_id), CALLER);
+    assert_eq!(nested.parent_span_id, own.span_id);
+    assert!(spans.iter().all(|it| it.name != "noop"));
+
+    let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
+    create.args(["counter", "10", "--name", "total"]).ok();
+    traced(node.wasmrun(["actor", "call", "total", "add(1)"])).ok();
+    let spans = collector.spans(&["counter.add"]);
+    let call = named(&spans, "counter.add");
+    let ids = [hex(&call.trace_id), hex(&call.parent_span_id)];
+    assert_eq!(ids, [TRACE, CALLER]);
+
+    let program = || node.wasmrun(["submit"]).arg(guest("prog"));
+    let said = traced(program()).program(["env", "TRACEPARENT"]).ok();
+    assert!(said.starts_with(&format!("00-{TRACE}-")), "{said}");
+    program().program(["env", "TRACEPARENT"]).fails(1);
+}
+
+#[test]
+fn without_a_trace_of_the_client_guests_know_that_of_their_job() {
+    let collector = Collector::start();
+    let node = node_for(&collector);
+    let submit = node.wasmrun(["submit"]).arg(guest("sdk"));
+    let told = submit.args(["--invoke", "tracing()"]).json(0)["result"]["ok"].clone();
+    let spans = collector.spans(&["traced", "tracing"]);
+    for (at, name) in ["tracing", "traced"].into_iter().enumerate() {
+        let span = named(&spans, name);
+        let parent = format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id));
+        assert_eq!(told[at], json!([parent]));
+    }
+    assert!(named(&spans, "tracing").parent_span_id.is_empty());
+}
+
+#[test]
+fn what_is_no_trace_context_is_refused() {
+    let submit = || Wasmrun::call("noop()");
+    let wrong = submit().env("TRACEPARENT", "00-1-2-01");
+    let said = [
+        "the variable TRACEPARENT",
+        "00-TRACE-SPAN-FLAGS",
+        "unset it",
+    ];
+    assert_says(&wrong.fails(2), &said);
+    let wrong = traced(submit()).env("TRACESTATE", "k");
+    assert_says(&wrong.fails(2), &["the variable TRACESTATE", "KEY=VALUE"]);
+    let wrong = submit().args(["--traceparent", "x"]);
+    assert_says(&wrong.fails(2), &["--traceparent", "00-TRACE-SPAN-FLAGS"]);
+    submit().env("TRACEPARENT", "").ok();
 }
 
 #[test]

@@ -824,4 +824,17 @@ mod app {
     pub fn whoami() -> (String, u32, String) {
         (context::task_id(), context::attempt(), context::node())
     }
+
+    /// Its trace parent, and the trace state if there is one.
+    #[task]
+    pub fn traced() -> Vec<String> {
+        let (parent, state) = (context::trace_parent(), context::trace_state());
+        parent.into_iter().chain(state).collect()
+    }
+
+    /// The same of itself, and of a task that it starts.
+    #[task]
+    pub fn tracing() -> Result<Vec<Vec<String>>, Error> {
+        Ok(vec![traced(), traced::remote().get()?])
+    }
 }
