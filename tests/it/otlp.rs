@@ -27,6 +27,7 @@ use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use wasmrun_tests::{Wasmrun, assert_says, guest};
 
+use crate::anywhere::cluster;
 use crate::node::Node;
 
 /// How long anything may take to arrive. Far more than it needs.
@@ -258,6 +259,21 @@ fn without_a_trace_of_the_client_guests_know_that_of_their_job() {
         assert_eq!(told[at], json!([parent]));
     }
     assert!(named(&spans, "tracing").parent_span_id.is_empty());
+}
+
+#[test]
+fn the_trace_of_a_client_goes_to_other_nodes() {
+    let members = cluster(&["a", "b"]);
+    let submit = members[0].command(&["submit"]).arg(guest("sdk"));
+    let submit = submit.args(["--invoke", "tracing()", "--strategy", "node:b"]);
+    let said = traced(submit).json(0);
+    let told = said["result"]["ok"].as_array().expect("a list");
+    assert_eq!(told.len(), 2);
+    for told in told {
+        let parent = told[0].as_str().expect("it has one");
+        assert!(parent.starts_with(&format!("00-{TRACE}-")), "{said}");
+        assert_eq!(told[1], "k=v");
+    }
 }
 
 #[test]
