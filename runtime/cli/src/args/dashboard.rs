@@ -44,7 +44,10 @@ mod tests {
     #[test]
     fn an_address_that_is_none_is_told_the_default_one() {
         let read = Cli::try_parse_from(["wasmrun", "node", "start", "--dashboard=nonsense"]);
-        let error = read.err().expect("it is no address").to_string();
+        let Err(error) = read else {
+            panic!("it is no address");
+        };
+        let error = error.to_string();
         assert!(error.contains("such as 127.0.0.1:7463;"), "{error}");
     }
 }

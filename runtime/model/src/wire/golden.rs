@@ -235,9 +235,7 @@ fn function() -> FunctionType {
 fn requests_about_tasks() {
     assert_bytes(
         Request::Submit(Box::new(submit())),
-        "03 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 \
-         a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 \
-         76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 01 06 01 00",
+        "03 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 01 06 01 00 01 0ax16 0bx8 01 03 6b 3d 76",
     );
     let bytes = Bytes(vec![1]);
     assert_bytes(Request::Input { task: TASK, bytes }, "04 07x16 01 01");
@@ -294,8 +292,7 @@ fn requests_for_many_at_once() {
     let submit = Box::new(few);
     assert_bytes(
         Request::SubmitAll { submit, calls },
-        "18 09x32 01 01 66 01 6e 00x11 80x4 01 80 80 80 20 80 80 80 20 00x6 03 01 00 00 01 05 \
-         00 01 01 07x16 00x4",
+        "18 09x32 01 01 66 01 6e 00x11 80x4 01 80 80 80 20 80 80 80 20 00x7 03 01 00 00 01 05 00 01 01 07x16 00x4",
     );
     let get_all = Request::GetAll {
         objects: vec![object(), ObjectId::of(TASK, 300)],
@@ -365,8 +362,7 @@ fn requests_about_actors() {
     };
     assert_bytes(
         Request::Create(Box::new(create)),
-        "0a 09x32 01 63 01 01 07x16 00x4 01 01 6e 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 \
-         01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 00 00 02 01 02 00 01",
+        "0a 09x32 01 63 01 01 07x16 00x4 01 01 6e 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 00 00 02 01 02 00 01 01 0ax16 0bx8 01 03 6b 3d 76",
     );
     assert_bytes(Request::ReleaseActor(ACTOR), "09 03x16");
     assert_bytes(Request::FindActor("n".into()), "0b 01 6e");
@@ -590,9 +586,9 @@ fn responses_about_tasks() {
     assert_bytes(Response::Submitted(TASK), "05 07x16");
     assert_bytes(
         Response::Given(Box::new(submit())),
-        "23 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 \
+        "24 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 \
          a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 \
-         76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 01 06 01 00",
+         76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 01 06 01 00 01 0ax16 0bx8 01 03 6b 3d 76",
     );
     let here = Response::SubmittedHere {
         task: TASK,
@@ -606,7 +602,7 @@ fn responses_about_tasks() {
         attempt: 2,
         bytes: Bytes(vec![1]),
     };
-    assert_bytes(Response::Output(output), "06 01 ac 02 01 01");
+    assert_bytes(Response::Output(output), "06 01 ac 02 02 01 01");
     let report = Report {
         task: TASK,
         result: Err((&TaskError::Arguments("x".into())).into()),
@@ -619,7 +615,7 @@ fn responses_about_tasks() {
     };
     assert_bytes(
         Response::Ended(Box::new(report)),
-        "07x17 01 01 05 01 78 01 02 01 03 43 50 55 90 4e 01 00 88 27 03 01 65",
+        "07x17 01 01 05 01 78 01 02 01 03 43 50 55 90 4e 01 00 88 27 03 01 65 04",
     );
     let detail = TaskDetail {
         row: task_row(),
@@ -824,16 +820,17 @@ fn an_object_and_who_needs_it() {
             why: "q".into(),
         }],
     };
-    assert_bytes(Response::ObjectDetail(Box::new(detail)), "");
+    assert_bytes(
+        Response::ObjectDetail(Box::new(detail)),
+        "23 01 07x16 00x4 ac 02 01 70 01 74 01 01 6d 01 01 63 01 02 01x4 6b 01 01 69 01 6e 01 01 73 01 68 01 6d ac 02 01 01 70 01 71",
+    );
 }
 
 #[test]
 fn lists_and_the_status() {
     assert_bytes(
         listed(Rows::Tasks(vec![task_row()])),
-        "0f 00 01 07x16 01 6e 01 73 01 74 08x16 01 07x16 01 03x16 01 04 02 01 05 ac 02 01 6d 01 \
-         07x16 00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 01 02 03 04 05 06 07 08 09 01 01 65 01 01 \
-         70 01 01 71 01 77",
+        "0f 00 01 07x16 01 6e 01 73 01 74 08x16 01 07x16 01 0ax16 0bx8 01 03 6b 3d 76 01 03x16 01 04 02 01 05 ac 02 01 6d 01 07x16 00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 01 02 03 04 05 06 07 08 09 01 01 65 01 01 70 01 01 71 01 77",
     );
     assert_bytes(
         listed(Rows::Actors(vec![actor_row()])),
@@ -842,7 +839,7 @@ fn lists_and_the_status() {
     );
     assert_bytes(
         listed(Rows::Objects(vec![object_row()])),
-        "0f 02 01 07x16 00x4 ac 02 01 70 01 74 01 01 6d 01 01 70 01 01 71 01 77",
+        "0f 02 01 07x16 00x4 ac 02 01 70 01 74 01 01 6d 01 01 63 01 02 01x4 70 01 01 71 01 77",
     );
     assert_bytes(
         listed(Rows::Jobs(vec![job_row()])),

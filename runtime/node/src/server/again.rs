@@ -36,8 +36,12 @@ const LET_GO: Why =
     "tasks that were submitted later needed the room: a node keeps 64 MiB of arguments";
 pub(super) const LOST: Why = "the node where it was submitted is lost";
 
-/// Whether what a client has submitted is kept.
+/// Whether what a client has submitted is kept. Whoever submits it again has a trace of its own.
 pub(super) fn kept(submit: wire::Submit, values: &[Argument]) -> Submitted {
+    let submit = wire::Submit {
+        trace: None,
+        ..submit
+    };
     let is_plain = |it: &Argument| match it {
         Argument::Value(value) => value.references().is_empty(),
         Argument::Object(_) => false,
@@ -219,6 +223,7 @@ mod tests {
 
     fn submit(bytes: usize) -> wire::Submit {
         wire::Submit {
+            trace: None,
             module: Digest::from_bytes([9; 32]),
             entry: wire::Entry::Program,
             name: String::new(),
