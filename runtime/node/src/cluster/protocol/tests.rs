@@ -70,10 +70,10 @@ fn variants_keep_their_places() {
     holds::<words::Moved>("Done Unknown Refused");
     holds::<ask::Question>(
         "List Describe Cancel Logs Group RemoveGroup Object Delete Things CancelJob LogsOf SetResource Scheduler \
-         Given",
+         Holders Given",
     );
     holds::<ask::Answer>(
-        "Rows Task Outputs Done Refused NotServed Group Object Things Count OutputsOf Text Given",
+        "Rows Task Outputs Done Refused NotServed Group Object Things Count OutputsOf Text Holders Given",
     );
     holds::<Message>("Place Placed Settled Withdraw Group WantGroup GroupStands");
     holds::<group::GroupMessage>("Request Answer");
