@@ -270,7 +270,8 @@ fn a_session_takes_its_work_with_it_but_for_what_is_detached() {
         TaskError::ActorDied { .. }
     ));
     wait_for_tasks(&other, "running", 0);
-    wait_for_tasks(&other, "cancelled", 2);
+    // Those of the session that is over are remembered.
+    wait_for_tasks(&other, "cancelled", 4);
 }
 
 #[test]

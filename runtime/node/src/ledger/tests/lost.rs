@@ -146,4 +146,6 @@ fn a_generation_that_ended_with_its_node_is_an_attempt() {
         "{error}"
     );
     assert_eq!(desk.carry_out(todo), ["actor"]);
+    desk.end("actor", Err(TaskError::Cancelled));
+    desk.assert_idle();
 }
