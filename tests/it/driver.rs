@@ -9,6 +9,7 @@ use wasmrun_client::{
     Actor, Argument, Cancellation, CreateActor, Future, GetError, Handles, PutOptions, Submit,
 };
 use wasmrun_model::failure::TaskError;
+use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::value::codec::{decode, encode};
 use wasmrun_model::value::{DecodeLimits, Handle, Value, ValueType};
 use wasmrun_tests::{assert_says, guest};
@@ -469,10 +470,15 @@ fn who_needs_an_object_is_told() {
     let keeper = driver.client.wait(create).unwrap();
     let kept = driver.call(&keeper, "keep", vec![Argument::from(&data)]);
     driver.client.wait(kept.get(None)).unwrap();
-    // Whoever comes behind these waits.
-    let spins = [(); 2].map(|()| driver.submit("spin-task", []));
-    let sum = driver.submit("sum", [Argument::from(&data)]);
+    // Whoever wants all there is waits for this one.
+    let spins = driver.submit("spin-task", []);
     driver.wait_for_running("spin-task");
+    let sum = Submit::function(&driver.module, "sum").values([Argument::from(&data)]);
+    let sum = sum.terms(wire::Terms {
+        resources: [(ResourceName::CPU, Amount::units(2))].into(),
+        ..wire::Terms::default()
+    });
+    let sum = driver.client.wait(driver.client.submit(sum)).unwrap();
 
     let id = data.id().to_string();
     let told = driver.node.wasmrun(["get", &id]).json(0);
@@ -489,7 +495,7 @@ fn who_needs_an_object_is_told() {
     let holders: Vec<_> = holders
         .map(|it| ["kind", "how", "id"].map(|field| it[field].as_str().unwrap_or_default()))
         .collect();
-    let (actor, task) = (keeper.id().to_string(), sum.id().task().to_string());
+    let (actor, task) = (keeper.id().to_string(), sum.id().to_string());
     assert!(holders.contains(&["actor", "handle", &*actor]), "{told}");
     assert!(holders.contains(&["task", "argument", &*task]), "{told}");
     let drivers = holders.iter().filter(|it| it[..2] == ["driver", "handle"]);
