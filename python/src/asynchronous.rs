@@ -12,11 +12,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use wasmrun_client::GetError;
+use wasmrun_client::queue::Outcome;
 
 use crate::failure;
 use crate::options::seconds;
 use crate::refs::Ref;
-use crate::session::{Outcome, Shared};
+use crate::session::Shared;
 
 /// What was waited for by a number, and what has come of it.
 type Found = (u64, Vec<Py<Ref>>, Result<Vec<Outcome>, GetError>);

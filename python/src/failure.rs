@@ -44,21 +44,12 @@ pub(crate) fn timed_out(py: Python<'_>, message: &str) -> PyErr {
 
 /// A session that could not begin.
 pub(crate) fn of_connecting(py: Python<'_>, error: &ConnectError) -> PyErr {
-    let kind = match error {
-        ConnectError::NotRunning { .. } => "not-running",
-        _ => "connection",
-    };
-    raised(py, kind, &error.to_string())
+    raised(py, error.kind(), &error.to_string())
 }
 
 /// A request that was not done.
 pub(crate) fn of_request(py: Python<'_>, error: &Error) -> PyErr {
-    let kind = match error {
-        Error::Closed | Error::Ended { .. } | Error::Undecided { .. } => "connection",
-        Error::Refused(_) => "refused",
-        _ => "error",
-    };
-    raised(py, kind, &error.to_string())
+    raised(py, error.kind(), &error.to_string())
 }
 
 /// An object that has no value.

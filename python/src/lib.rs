@@ -1,9 +1,8 @@
 //! The compiled part of the Python package `wasmrun`.
 //!
-//! Owns what must be fast or shared with the other drivers: a session with a node ([`session`]), the order of its calls
-//! ([`queue`]), futures and actor handles ([`refs`]), what a module exports ([`module`]), and values between Python and their
-//! WIT types ([`types`], [`convert`]). Must not: know how people write it down; names, decorators, asyncio and the classes of errors are Python's
-//! (`wasmrun/*.py`).
+//! Owns what must be fast: a session with a node ([`session`]), futures and actor handles ([`refs`]), what a module exports
+//! ([`module`]), and values between Python and their WIT types ([`types`], [`convert`]). Must not: know how people write it
+//! down; names, decorators, asyncio and the classes of errors are Python's (`wasmrun/*.py`).
 
 #![allow(
     missing_docs,
@@ -18,7 +17,6 @@ mod module;
 mod names;
 mod numbers;
 mod options;
-mod queue;
 mod refs;
 mod session;
 mod types;

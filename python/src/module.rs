@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
+use wasmrun_client::queue::{Command, Given, Slot, What};
 use wasmrun_client::wire;
 use wasmrun_client::{Argument, CallOptions, CreateActor, Handles, Submit};
 use wasmrun_model::value::FunctionType;
@@ -19,7 +20,6 @@ use crate::convert::{self, Fault};
 use crate::failure;
 use crate::names::{Names, python_name};
 use crate::options::{self, common, seconds, trace_of};
-use crate::queue::{Command, Given, Slot, What};
 use crate::refs::{Actor, Decoder, Expected, Ref, Typed};
 use crate::session::{Session, Shared};
 use crate::types::{Maker, PyType};
@@ -112,11 +112,11 @@ impl Signature {
             values.push(Given::Made(slot));
         }
         let slot = Arc::new(Slot::default());
-        shared.queue.push(Command {
+        shared.queue.push([Command {
             what,
             values,
             slot: slot.clone(),
-        });
+        }]);
         Ok(Ref {
             shared: shared.clone(),
             slot,
@@ -410,10 +410,7 @@ impl Class {
         let (client, mut create) = (self.shared.client(), self.create.clone());
         let created = self.shared.wait(py, async move {
             for value in given {
-                create.values.push(match value {
-                    Given::Value(value) => value,
-                    Given::Made(slot) => slot.future().await?.into(),
-                });
+                create.values.push(value.argument().await?);
             }
             client.create_actor(create).await.map_err(Arc::new)
         })?;

@@ -9,12 +9,12 @@ use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 use wasmrun_client::Future;
+use wasmrun_client::queue::Slot;
 use wasmrun_model::value::{Handle, ValueType};
 
 use crate::convert::Named;
 use crate::failure;
 use crate::module::{Method, Methods};
-use crate::queue::Slot;
 use crate::session::{Session, Shared};
 use crate::types;
 

@@ -14,6 +14,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use wasmrun_client::blocking::Client;
+use wasmrun_client::queue::{self, Outcome, Queue, Slot, copied};
 use wasmrun_client::wire::{self, Form};
 use wasmrun_client::{ConnectError, Error, Future, GetError, Handles, PutOptions, Value, identity};
 use wasmrun_model::fairness::TenantName;
@@ -27,7 +28,6 @@ use crate::module::Module;
 use crate::names::{Names, unnamed};
 use crate::numbers::{self, Bytes};
 use crate::options::seconds;
-use crate::queue::{self, Queue, Slot};
 use crate::refs::{Actor, Decoder, Expected, OfValue, Ref, Typed};
 use crate::types::PyType;
 
@@ -45,9 +45,6 @@ pub(crate) struct Shared {
     /// Makes the classes of values.
     factory: Py<PyAny>,
 }
-
-/// What a value was found to be, or why there is none.
-pub(crate) type Outcome = Result<(Value, Option<ValueType>), GetError>;
 
 impl Shared {
     pub(crate) fn client(&self) -> wasmrun_client::Client {
@@ -135,7 +132,7 @@ impl Shared {
         let left = || end.map(|it| it.saturating_duration_since(tokio::time::Instant::now()));
         if let [future] = &futures[..] {
             let one = match future {
-                Ok(future) => self.value(future, slots[0].1, left()).await,
+                Ok(future) => queue::value(future, slots[0].1, left()).await,
                 Err(error) => Err(GetError::Request(copied(error))),
             };
             return match one {
@@ -159,19 +156,13 @@ impl Shared {
                     let value = all.next().expect("one for each");
                     value.map(|value| (value, None))
                 }
-                Ok(future) => match self.value(future, false, left()).await {
+                Ok(future) => match queue::value(future, false, left()).await {
                     Err(GetError::TimedOut) => return Err(GetError::TimedOut),
                     one => one,
                 },
             });
         }
         Ok(outcomes)
-    }
-
-    async fn value(&self, future: &Future, is_known: bool, timeout: Option<Duration>) -> Outcome {
-        let incoming = future.stream(timeout).await?;
-        let ty = incoming.ty.clone().filter(|_| !is_known);
-        Ok((incoming.value().await?, ty))
     }
 
     /// A value as Python has it.
@@ -340,16 +331,6 @@ fn in_place(py: Python<'_>, kind: NumberKind, value: Value) -> PyResult<Py<PyAny
     }
 }
 
-/// A copy of an error that several objects have.
-fn copied(error: &Error) -> Error {
-    match error {
-        Error::Refused(refusal) => Error::Refused(refusal.clone()),
-        Error::Closed => Error::Closed,
-        Error::Ended { why } => Error::Ended { why: why.clone() },
-        other => Error::Unexpected(other.to_string()),
-    }
-}
-
 /// The name of the job of this process: its script's, else `python`.
 fn script(py: Python<'_>) -> String {
     let first =
@@ -501,7 +482,9 @@ impl Session {
         timeout: Option<f64>,
     ) -> PyResult<Vec<usize>> {
         let timeout = timeout.map(seconds).transpose()?;
-        let ready = ready(self.0.clone(), self.0.slots(&refs)?, count, timeout);
+        let slots: Vec<_> = self.0.slots(&refs)?.into_iter().map(|it| it.0).collect();
+        let client = self.0.client();
+        let ready = async move { queue::ready(&client, &slots, count, timeout).await };
         let ready = self.0.wait(py, ready)?;
         ready.map_err(|error| failure::of_request(py, &error))
     }
@@ -595,40 +578,6 @@ impl Session {
     fn completions(&self) -> PyResult<Completions> {
         Completions::new(&self.0)
     }
-}
-
-/// Which are there or have failed.
-pub(crate) async fn ready(
-    shared: Arc<Shared>,
-    slots: Vec<(Arc<Slot>, bool)>,
-    count: usize,
-    timeout: Option<Duration>,
-) -> Result<Vec<usize>, Error> {
-    let end = timeout.and_then(|it| tokio::time::Instant::now().checked_add(it));
-    let (mut ready, mut futures, mut at_of) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, (slot, _)) in slots.iter().enumerate() {
-        match slot.future().await {
-            Ok(future) => {
-                futures.push(future);
-                at_of.push(at);
-            }
-            // It has failed.
-            Err(_) => ready.push(at),
-        }
-    }
-    let more = count.saturating_sub(ready.len());
-    let left = end.map(|it| it.saturating_duration_since(tokio::time::Instant::now()));
-    if !futures.is_empty() {
-        let left = if more == 0 {
-            Some(Duration::ZERO)
-        } else {
-            left
-        };
-        let found = shared.client.wait_for(&futures, more, left).await?;
-        ready.extend(found.into_iter().filter_map(|it| at_of.get(it).copied()));
-    }
-    ready.sort_unstable();
-    Ok(ready)
 }
 
 fn member(py: Python<'_>, row: &wire::MemberRow) -> PyResult<Py<PyDict>> {

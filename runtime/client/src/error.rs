@@ -101,6 +101,14 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// One word for the kind of failure, as drivers of other languages have a class for it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NotRunning { .. } => "not-running",
+            _ => "connection",
+        }
+    }
+
     /// What an error of the network means for a client.
     pub(crate) fn on_network(address: &Address, error: wasmrun_net::ConnectError) -> Self {
         let address = address.clone();
@@ -178,6 +186,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// As [`ConnectError::kind`].
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Closed | Self::Ended { .. } | Self::Undecided { .. } => "connection",
+            Self::Refused(_) => "refused",
+            _ => "error",
+        }
+    }
+
     pub(crate) fn unexpected(response: &Response) -> Self {
         let text = format!("{response:?}");
         Self::Unexpected(text.chars().take(80).collect())

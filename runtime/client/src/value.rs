@@ -1,11 +1,12 @@
 //! Values that have come from the node.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 
 use wasmrun_model::value::{Encoded, EncodedRef, Handle};
 use wasmrun_model::wire::Form;
+use wasmrun_store::PrivateView;
 
 use crate::actor::Actor;
 use crate::connection::Connection;
@@ -117,6 +118,52 @@ impl Value {
             Bytes::Mapped(kept) => kept.view.bytes.to_vec(),
         };
         self.form.encoded(bytes)
+    }
+}
+
+/// The bytes of a value for somebody who may write to them: made by [`Value::into_writable`].
+pub struct Writable(Writes);
+
+#[expect(dead_code, reason = "what the node keeps is held, not read")]
+enum Writes {
+    Own(Vec<u8>),
+    /// Pages that are written to are copied.
+    Private(PrivateView, Arc<Kept>),
+}
+
+impl Value {
+    /// Its bytes, which may be written to without a change of the object. Those of a mapped value are not copied before that,
+    /// unless there is no room for another mapping.
+    pub fn into_writable(self) -> Writable {
+        Writable(match self.bytes {
+            Bytes::Own(bytes) => {
+                Writes::Own(Arc::try_unwrap(bytes).unwrap_or_else(|it| (*it).clone()))
+            }
+            Bytes::Mapped(kept) => match kept.view.bytes.private() {
+                Ok(private) => Writes::Private(private, kept),
+                Err(_) => Writes::Own(kept.view.bytes.to_vec()),
+            },
+        })
+    }
+}
+
+impl Deref for Writable {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Writes::Own(bytes) => bytes,
+            Writes::Private(bytes, _) => bytes,
+        }
+    }
+}
+
+impl DerefMut for Writable {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Writes::Own(bytes) => bytes,
+            Writes::Private(bytes, _) => bytes,
+        }
     }
 }
 

@@ -45,7 +45,9 @@ pub use config::{Backing, OpenError, SpillConfig, StoreConfig};
 pub use create::{Ahead, CreateError, CreateFuture, Fullness, Writer};
 pub use object::{Copy, Form, Object, Pages, ReadError, RestoreFuture, View};
 pub use segment::SegmentNumber;
-pub use share::{Beside, ClientView, Place, SegmentWatch, Segments, receive, send, send_beside};
+pub use share::{
+    Beside, ClientView, Place, PrivateView, SegmentWatch, Segments, receive, send, send_beside,
+};
 pub use staging::{Staging, StagingWriter};
 pub use store::Store;
 pub use usage::{ObjectInfo, ObjectPlace, TenantUsage, Usage};

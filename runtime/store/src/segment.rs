@@ -11,13 +11,13 @@ use std::any::Any;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memmap2::{Advice, Mmap, MmapOptions, MmapRaw};
+use memmap2::{Advice, Mmap, MmapMut, MmapOptions, MmapRaw};
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 
@@ -416,7 +416,11 @@ impl Extent {
 
 /// A segment of another process, mapped to be read.
 #[derive(Debug)]
-pub(crate) struct SharedMapping(Mmap);
+pub(crate) struct SharedMapping {
+    map: Mmap,
+    /// For private mappings of parts of it.
+    file: OwnedFd,
+}
 
 impl SharedMapping {
     /// Maps the first `len` bytes of a descriptor that a store has handed out.
@@ -433,14 +437,24 @@ impl SharedMapping {
         // SAFETY: the store never changes the length of a segment, and seals keep others from it.
         // The bytes of an object do not change while the store has it pinned for us; those of
         // others may, and `bytes` is only called for pinned ones (see `share`).
-        Ok(Self(unsafe { MmapOptions::new().len(len).map(&file)? }))
+        let map = unsafe { MmapOptions::new().len(len).map(&file)? };
+        Ok(Self { map, file })
+    }
+
+    /// The same bytes in a mapping of their own, in which pages that are written to are copied first.
+    pub(crate) fn private(&self, offset: u64, len: u64) -> io::Result<MmapMut> {
+        let inside = self.bytes(offset, len).ok_or(io::ErrorKind::InvalidInput)?;
+        let mut options = MmapOptions::new();
+        options.offset(offset).len(inside.len()).no_reserve_swap();
+        // SAFETY: as of `new`; what is written here is seen by nobody else.
+        unsafe { options.map_copy(&self.file) }
     }
 
     /// Bytes of the segment; `None` if they are not all within it.
     pub(crate) fn bytes(&self, offset: u64, len: u64) -> Option<&[u8]> {
         let start = usize::try_from(offset).ok()?;
         let end = start.checked_add(usize::try_from(len).ok()?)?;
-        self.0.get(start..end)
+        self.map.get(start..end)
     }
 }
 

@@ -14,10 +14,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
+use memmap2::MmapMut;
 use parking_lot::Mutex;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -55,6 +56,11 @@ pub struct ClientView {
     offset_bytes: u64,
     len_bytes: u64,
 }
+
+/// The bytes of an object of another process, mapped for this one alone: pages that it writes to are copied first, and the object
+/// stays as it is. They may be read for as long as those of the [`ClientView`], which is to be kept.
+#[derive(Debug)]
+pub struct PrivateView(MmapMut);
 
 /// Who is told that a segment is closed.
 #[derive(Default)]
@@ -255,6 +261,31 @@ impl Segments {
             }),
             None => Err(wrong("the object is not in its segment")),
         }
+    }
+}
+
+impl ClientView {
+    /// The same bytes, which may be written to.
+    ///
+    /// # Errors
+    /// When there is no room for another mapping.
+    pub fn private(&self) -> io::Result<PrivateView> {
+        let bytes = self.mapping.private(self.offset_bytes, self.len_bytes)?;
+        Ok(PrivateView(bytes))
+    }
+}
+
+impl Deref for PrivateView {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for PrivateView {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
     }
 }
 

@@ -129,6 +129,12 @@ fn client(role: &str, place: &Path) {
     let private =
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), 4096, both, MapFlags::PRIVATE, fd, 0) };
     assert!(private.is_ok());
+    for view in &views {
+        let mut own = view.private().unwrap();
+        assert!(*own == **view);
+        own[0] ^= 1;
+        assert_ne!(own[0], view[0], "what is written is not the object's");
+    }
 
     // What does not lie in the segment is refused.
     let wrong = Place {

@@ -1,8 +1,10 @@
-//! What was asked for and is not with the node yet.
+//! What was asked for and is not with the node yet, for drivers of other languages.
 //!
 //! Owns the order: calls begin in the order in which they were made, whichever thread made them. Who makes one does not wait
 //! for the node: it has a [`Slot`], which is filled when the node has answered. Calls of one function that are waiting are
-//! sent together. Must not: touch Python objects: it runs where nobody holds the interpreter.
+//! sent together. Must not: know values of any language.
+
+mod gather;
 
 use std::mem;
 use std::pin::{Pin, pin};
@@ -12,40 +14,49 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
-use wasmrun_client::wire::{INLINE_BYTES, MAX_CALLS, RefusalKind};
-use wasmrun_client::{Actor, Argument, CallOptions, Client, Error, Future, PutOptions, Submit};
 use wasmrun_model::id::ObjectId;
+use wasmrun_model::value::Encoded;
+
+pub use self::gather::{Outcome, copied, each, ready, value};
+
+use crate::wire::{INLINE_BYTES, MAX_CALLS, RefusalKind};
+use crate::{Actor, Argument, CallOptions, Client, Error, Future, Handles, PutOptions, Submit};
 
 /// How many requests may be on their way at a time, so that what waits gathers.
 const UNDER_WAY: usize = 64;
 
 /// An object whose task is being submitted, or was.
-#[derive(Default)]
-pub(crate) struct Slot {
+#[derive(Debug, Default)]
+pub struct Slot {
     state: OnceLock<Result<Future, Arc<Error>>>,
     is_filled: Notify,
 }
 
 impl Slot {
-    pub(crate) fn filled(future: Future) -> Arc<Self> {
+    /// One that the node has answered for.
+    pub fn filled(future: Future) -> Arc<Self> {
         let slot = Self::default();
         slot.fill(Ok(future));
         Arc::new(slot)
     }
 
-    fn fill(&self, state: Result<Future, Arc<Error>>) {
+    /// Says what the node has answered, once.
+    pub fn fill(&self, state: Result<Future, Arc<Error>>) {
         // Nobody fills one twice.
         let _ = self.state.set(state);
         self.is_filled.notify_waiters();
     }
 
     /// The future, if the node has answered.
-    pub(crate) fn now(&self) -> Option<Result<Future, Arc<Error>>> {
+    pub fn now(&self) -> Option<Result<Future, Arc<Error>>> {
         self.state.get().cloned()
     }
 
     /// The future, once the node has answered.
-    pub(crate) async fn future(&self) -> Result<Future, Arc<Error>> {
+    ///
+    /// # Errors
+    /// What the node has answered.
+    pub async fn future(&self) -> Result<Future, Arc<Error>> {
         loop {
             let mut filled = pin!(self.is_filled.notified());
             filled.as_mut().enable();
@@ -57,45 +68,112 @@ impl Slot {
     }
 }
 
-/// An argument, which may be what a call makes that is not with the node yet.
-pub(crate) enum Given {
+/// An argument, which may be what a call makes that is not with the node yet, or name that.
+#[derive(Debug)]
+pub enum Given {
+    /// It is known.
     Value(Argument),
+    /// What a call makes.
     Made(Arc<Slot>),
+    /// A value that names what calls make.
+    Draft(Draft),
 }
 
-pub(crate) struct Command {
-    pub(crate) what: What,
-    pub(crate) values: Vec<Given>,
-    pub(crate) slot: Arc<Slot>,
+/// A value in which names of objects are still to be written. It is no list of numbers.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// The value as postcard. Where it names an object there is room for the name.
+    pub bytes: Vec<u8>,
+    /// Where the names go, and of what.
+    pub objects: Vec<(usize, Arc<Slot>)>,
+    /// What it names besides: those names are written.
+    pub handles: Handles,
 }
 
-pub(crate) enum What {
+impl Given {
+    /// Whether the node has answered for all that it names.
+    fn is_made(&self) -> bool {
+        match self {
+            Self::Value(_) => true,
+            Self::Made(slot) => slot.now().is_some(),
+            Self::Draft(draft) => draft.objects.iter().all(|(_, it)| it.now().is_some()),
+        }
+    }
+
+    /// The argument, once the node has answered for all that it names.
+    ///
+    /// # Errors
+    /// What the node has answered instead.
+    pub async fn argument(self) -> Result<Argument, Arc<Error>> {
+        match self {
+            Self::Value(value) => Ok(value),
+            Self::Made(slot) => Ok(slot.future().await?.into()),
+            Self::Draft(mut draft) => {
+                for (at, slot) in draft.objects {
+                    let future = slot.future().await?;
+                    draft.handles.future(&future);
+                    let name = future.name().to_bytes();
+                    match draft.bytes.get_mut(at..at + name.len()) {
+                        Some(room) => room.copy_from_slice(&name),
+                        None => {
+                            let why = "a value has no room for a name".to_owned();
+                            return Err(Arc::new(Error::Unexpected(why)));
+                        }
+                    }
+                }
+                let value = Encoded::Postcard(draft.bytes);
+                Ok(Argument::Naming(value, Arc::new(draft.handles)))
+            }
+        }
+    }
+}
+
+/// A call that is to be made.
+#[derive(Debug)]
+pub struct Command {
+    /// Of what.
+    pub what: What,
+    /// Its arguments.
+    pub values: Vec<Given>,
+    /// What is told of the node's answer.
+    pub slot: Arc<Slot>,
+}
+
+/// What is called.
+#[derive(Debug)]
+pub enum What {
+    /// A function, with all that is asked for it.
     Task(Arc<Submit>),
+    /// A method of an actor.
     Call {
+        /// The actor.
         actor: Actor,
+        /// The method's name.
         method: Arc<str>,
+        /// What is asked for the call.
         options: CallOptions,
     },
 }
 
 /// See the [module](self).
-#[derive(Default)]
-pub(crate) struct Queue {
+#[derive(Debug, Default)]
+pub struct Queue {
     waiting: Mutex<Vec<Command>>,
     is_waiting: Notify,
 }
 
 impl Queue {
-    pub(crate) fn push(&self, command: Command) {
-        self.waiting.lock().push(command);
+    /// Adds calls, in this order.
+    pub fn push(&self, commands: impl IntoIterator<Item = Command>) {
+        self.waiting.lock().extend(commands);
         self.is_waiting.notify_one();
     }
 }
 
 type Sent = Pin<Box<dyn std::future::Future<Output = ()> + Send>>;
 
-/// Sends what waits. It ends with the session's thread.
-pub(crate) async fn send_all(queue: Arc<Queue>, client: Client) {
+/// Sends what waits. It ends with the runtime that it runs in.
+pub async fn send_all(queue: Arc<Queue>, client: Client) {
     let mut sender = Sender {
         client,
         transfers: Arc::new(Semaphore::new(TRANSFERS)),
@@ -182,11 +260,7 @@ impl Sender {
                 _ => false,
             };
             // What an argument waits for may be in the group.
-            let is_made = |it: &Given| match it {
-                Given::Value(_) => true,
-                Given::Made(slot) => slot.now().is_some(),
-            };
-            if (!is_next || !values.iter().all(is_made))
+            if (!is_next || !values.iter().all(Given::is_made))
                 && let Some(group) = group.take()
             {
                 self.submit(group).await;
@@ -237,10 +311,8 @@ impl Sender {
         for value in values {
             all.push(match value {
                 Given::Value(value) => value,
-                Given::Made(slot) => match slot.now() {
-                    Some(made) => made?.into(),
-                    None => self.meanwhile(slot.future()).await?.into(),
-                },
+                value if value.is_made() => value.argument().await?,
+                value => self.meanwhile(value.argument()).await?,
             });
         }
         Ok(all)

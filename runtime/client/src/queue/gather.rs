@@ -1,0 +1,136 @@
+//! Values of many slots: which are there, and what they are.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wasmrun_model::value::ValueType;
+
+use super::Slot;
+use crate::{Client, Error, Future, GetError, Value};
+
+/// What a value was found to be, and its type if that was asked for; or why there is none.
+pub type Outcome = Result<(Value, Option<ValueType>), GetError>;
+
+/// One value, and its type unless that is known.
+pub async fn value(future: &Future, is_known: bool, timeout: Option<Duration>) -> Outcome {
+    let incoming = future.stream(timeout).await?;
+    let ty = incoming.ty.clone().filter(|_| !is_known);
+    Ok((incoming.value().await?, ty))
+}
+
+/// How many values [`each`] waits for in one request: it says again which of them are missing.
+const TOGETHER: usize = 256;
+
+/// Tells of each of these values as soon as it is there: what a [`value`] for each does, with a fraction of the requests.
+/// `found` gets the key that came with the slot.
+pub async fn each<K>(
+    client: &Client,
+    slots: Vec<(K, Arc<Slot>)>,
+    mut found: impl FnMut(K, Result<Value, GetError>),
+) {
+    let mut waiting = Vec::with_capacity(slots.len());
+    for (key, slot) in slots {
+        match slot.future().await {
+            Ok(future) => waiting.push((key, future)),
+            Err(error) => found(key, Err(GetError::Request(copied(&error)))),
+        }
+    }
+    while !waiting.is_empty() {
+        if waiting.len() == 1
+            && let Some((key, future)) = waiting.pop()
+        {
+            return found(key, future.get(None).await);
+        }
+        let count = waiting.len().min(TOGETHER);
+        let futures: Vec<_> = waiting[..count].iter().map(|(_, it)| it.clone()).collect();
+        let ready = match client.wait_for(&futures, 1, None).await {
+            Ok(ready) => ready,
+            Err(error) => {
+                for (key, _) in waiting {
+                    found(key, Err(GetError::Request(copied(&error))));
+                }
+                return;
+            }
+        };
+        let mut is_ready = vec![false; waiting.len()];
+        for at in ready.into_iter().filter(|at| *at < count) {
+            is_ready[at] = true;
+        }
+        let (mut there, mut missing) = (Vec::new(), Vec::new());
+        for (it, is_ready) in waiting.into_iter().zip(is_ready) {
+            match is_ready {
+                true => there.push(it),
+                false => missing.push(it),
+            }
+        }
+        waiting = missing;
+        let futures: Vec<_> = there.iter().map(|(_, it)| it.clone()).collect();
+        match client.get_all(&futures, None).await {
+            Ok(values) => {
+                for ((key, _), value) in there.into_iter().zip(values) {
+                    found(key, value);
+                }
+            }
+            Err(error) => {
+                for (key, _) in there {
+                    found(key, Err(copied_of_get(&error)));
+                }
+            }
+        }
+    }
+}
+
+/// The indexes of those that are there or have failed, once so many are, or time is up.
+///
+/// # Errors
+/// When the node is gone.
+pub async fn ready(
+    client: &Client,
+    slots: &[Arc<Slot>],
+    count: usize,
+    timeout: Option<Duration>,
+) -> Result<Vec<usize>, Error> {
+    let end = timeout.and_then(|it| Instant::now().checked_add(it));
+    let (mut ready, mut futures, mut at_of) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, slot) in slots.iter().enumerate() {
+        match slot.future().await {
+            Ok(future) => {
+                futures.push(future);
+                at_of.push(at);
+            }
+            // It has failed.
+            Err(_) => ready.push(at),
+        }
+    }
+    let more = count.saturating_sub(ready.len());
+    let left = end.map(|it| it.saturating_duration_since(Instant::now()));
+    if !futures.is_empty() {
+        let left = if more == 0 {
+            Some(Duration::ZERO)
+        } else {
+            left
+        };
+        let found = client.wait_for(&futures, more, left).await?;
+        ready.extend(found.into_iter().filter_map(|it| at_of.get(it).copied()));
+    }
+    ready.sort_unstable();
+    Ok(ready)
+}
+
+/// A copy of an error that several objects have.
+pub fn copied(error: &Error) -> Error {
+    match error {
+        Error::Refused(refusal) => Error::Refused(refusal.clone()),
+        Error::Closed => Error::Closed,
+        Error::Ended { why } => Error::Ended { why: why.clone() },
+        other => Error::Unexpected(other.to_string()),
+    }
+}
+
+fn copied_of_get(error: &GetError) -> GetError {
+    match error {
+        GetError::Request(error) => GetError::Request(copied(error)),
+        other => GetError::Request(Error::Unexpected(other.to_string())),
+    }
+}
