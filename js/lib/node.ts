@@ -1,0 +1,251 @@
+/** A session with a node, and what can be asked of it. */
+
+import { readFile } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { inspect } from 'node:util';
+
+import { HANDLE, type Rows, codecOf } from './codec.js';
+import { GetTimeoutError, NodeNotRunningError } from './errors.js';
+import { put } from './functions.js';
+import { Actor, type ActorDescription, type Held, Ref, actor, kill, named } from './handles.js';
+import { Link, type WaitOptions } from './link.js';
+import { shown } from './misfit.js';
+import { type Module, type ModuleDescription, moduleOf } from './module.js';
+import { type TypedArray, kindOf } from './numbers.js';
+import { OwnNode } from './own.js';
+import { WAIT } from './packet.js';
+
+/** With whom to begin a session. */
+export interface ConnectOptions {
+  /** `unix:PATH` or `HOST:PORT`; else as `WASMRUN_ADDRESS` says, else the node of this machine, else one of its own. */
+  address?: string;
+  /** Who pays for what is submitted. */
+  tenant?: string;
+  /** The folder of `wasmrun login`, which has the certificate for a node on the network. */
+  identity?: string;
+  /** Of a node of its own, as of `wasmrun node start`. */
+  nodeOptions?: readonly string[];
+}
+
+/** A node of the cluster, as in the state API. */
+export interface Member {
+  name: string;
+  id: string;
+  state: string;
+  address: string | null;
+  /** What it has, and what of that no task holds: decimals as text. */
+  total: Record<string, string>;
+  available: Record<string, string>;
+  [field: string]: unknown;
+}
+
+/** What `put` takes. */
+export type Putable = string | TypedArray | ArrayBuffer;
+
+/** What makes one; nobody else has it. */
+const own = Symbol('wasmrun.own');
+
+/** A session with a node. It ends with `close`, with the block of `await using`, or with the process. */
+export class Node {
+  readonly #link: Link;
+  readonly #own: OwnNode | undefined;
+  /** What the node is called. */
+  readonly name: string;
+
+  /** @internal */
+  constructor(key: symbol, link: Link, name: string, node: OwnNode | undefined) {
+    if (key !== own) throw new TypeError('a session begins with connect()');
+    this.#link = link;
+    this.name = name;
+    this.#own = node;
+  }
+
+  /** Whether the node is there. */
+  get isConnected(): boolean {
+    return !this.#link.isClosed && this.#link.native.isConnected();
+  }
+
+  /** Where the node that was started for this session is; undefined if it is another. */
+  get address(): string | undefined {
+    return this.#own?.address;
+  }
+
+  /**
+   * Loads a module, from a file or as bytes. Its functions and classes are properties; `wasmrun stubs MODULE --lang ts` writes what
+   * TypeScript is to know of them: `node.load<orders.Module>('orders.wasm')`.
+   */
+  async load<M extends object = Module>(module: string | URL | Uint8Array): Promise<M> {
+    const bytes = module instanceof Uint8Array ? module : await readFile(module);
+    const described = await this.#link.ask('load', (id) => this.#link.native.load(id, bytes));
+    return moduleOf(this.#link, described as ModuleDescription) as M;
+  }
+
+  /** The value of an object, or the values of several, once all are there. Throws what the first of them fails with. */
+  get<T>(ref: Ref<T>, options?: WaitOptions): Promise<T>;
+  get<R extends readonly Ref[]>(refs: R, options?: WaitOptions): Promise<{ -readonly [K in keyof R]: R[K] extends Ref<infer T> ? T : never }>;
+  async get(refs: Ref | readonly Ref[], options?: WaitOptions): Promise<unknown> {
+    if (refs instanceof Ref) return refs.get(options);
+    // Those that are no objects are refused before anything is asked.
+    this.#numbers('get()', refs);
+    return Promise.all(refs.map((it) => it.get(options)));
+  }
+
+  /**
+   * Waits until `count` of the objects are there or have failed, 1 if not given, or `timeout` milliseconds are over. Those that are,
+   * at most so many, and the others.
+   */
+  async wait<T>(refs: Iterable<Ref<T>>, options: WaitOptions & { count?: number } = {}): Promise<[ready: Ref<T>[], waiting: Ref<T>[]]> {
+    const all = [...refs];
+    const { count = 1, timeout, signal } = options;
+    const numbers = this.#numbers('wait()', all);
+    if (all.length === 0) return [[], []];
+    if (!Number.isInteger(count) || count < 1 || count > all.length) {
+      throw new RangeError(`wait(): count is 1 to ${all.length}, the number of objects; got ${count}`);
+    }
+    if (timeout !== undefined && !(timeout >= 0)) {
+      throw new TypeError(`wait(): option timeout: expected milliseconds, got ${String(timeout)}`);
+    }
+    signal?.throwIfAborted();
+    const id = this.#link.number();
+    const answer = signal ? this.#link.limited(id, null, 'wait', { signal }, false) : this.#link.wait(id, null, 'wait');
+    const to = this.#link.begin();
+    to.u8(WAIT);
+    to.f64(id);
+    to.u32(count);
+    to.f64(timeout ?? Number.NaN);
+    this.#link.numbers(to, numbers);
+    this.#link.end(to);
+    const ready = new Set(((await answer) as number[]).slice(0, count));
+    return [all.filter((_, at) => ready.has(at)), all.filter((_, at) => !ready.has(at))];
+  }
+
+  /** The objects, each as soon as it is there or has failed. `GetTimeoutError` if that takes longer than `timeout`. */
+  async *completed<T>(refs: Iterable<Ref<T>>, options: WaitOptions = {}): AsyncGenerator<Ref<T>, void, undefined> {
+    const end = options.timeout === undefined ? undefined : performance.now() + options.timeout;
+    let left = [...refs];
+    while (left.length > 0) {
+      const timeout = end === undefined ? undefined : Math.max(end - performance.now(), 0);
+      const [ready, waiting] = await this.#ready(left, { ...options, timeout });
+      if (ready.length === 0) throw new GetTimeoutError(`timed out: ${left.length} objects are not there yet`);
+      yield* ready;
+      left = waiting;
+    }
+  }
+
+  /** Those that are there once one is: all of them. */
+  async #ready<T>(refs: Ref<T>[], options: WaitOptions): Promise<[Ref<T>[], Ref<T>[]]> {
+    const [first] = await this.wait(refs, options);
+    if (first.length === 0) return [[], refs];
+    return this.wait(refs, { count: refs.length, timeout: 0 });
+  }
+
+  /**
+   * Stores text or a list of numbers, to be given to many tasks: a typed array is a list of its numbers, an ArrayBuffer one of bytes.
+   * Values of other types are stored by a function that takes them: `orders.price.put('order', order)`.
+   */
+  async put<T extends Putable>(value: T): Promise<Ref<T>> {
+    const kind = value instanceof ArrayBuffer ? 'u8' : kindOf(value)?.wit;
+    if (kind === undefined && typeof value !== 'string') {
+      throw new TypeError(
+        `put() argument value: expected a string or a typed array, got ${shown(value)}; what has another type is stored by a function that takes it: f.put('parameter', value)`,
+      );
+    }
+    const rows: Rows = kind === undefined ? ['string'] : [kind, { list: 0 }];
+    return put(this.#link, codecOf(rows), rows, value) as Promise<Ref<T>>;
+  }
+
+  /** Cancels the tasks that are to make these objects, and all that those have started. */
+  async cancel(refs: Ref | Iterable<Ref>): Promise<void> {
+    const numbers = this.#numbers('cancel()', refs instanceof Ref ? [refs] : [...refs]);
+    if (numbers.length === 0) return;
+    const to = this.#link.begin();
+    const id = this.#link.number();
+    this.#link.cancel(to, id, numbers);
+    await this.#link.wait(id, null, 'cancel');
+  }
+
+  /** An actor of the session's tenant, by its name. Its methods are those of `T`. */
+  async getActor<T extends object = Record<string, any>>(name: string): Promise<Actor & T> {
+    const found = await this.#link.ask('getActor', (id) => this.#link.native.findActor(id, name));
+    return actor<T>(this.#link, found as ActorDescription);
+  }
+
+  /** Ends an actor, also one that is detached. Its calls fail, the one that runs included. */
+  async kill(it: Actor): Promise<void> {
+    if (!(it instanceof Actor)) throw new TypeError(`kill(): expected an Actor, got ${shown(it)}`);
+    return kill(this.#link, this.#held('kill()', it));
+  }
+
+  /** Why a task, object, actor or placement group does not go on, or where it is, for people. */
+  async explain(what: Ref | Actor | string): Promise<string> {
+    const item = typeof what === 'string' ? 0 : this.#held('explain()', what).number('explain()');
+    const name = typeof what === 'string' ? what : '';
+    return (await this.#link.ask('explain', (id) => this.#link.native.explain(id, name, item))) as string;
+  }
+
+  /** The nodes of the cluster, as far as this one knows. */
+  async nodes(): Promise<Member[]> {
+    const listed = await this.#link.ask('nodes', (id) => this.#link.native.nodes(id));
+    return (listed as { nodes: Member[] }).nodes;
+  }
+
+  /** Ends the session, all that it has submitted and that is not detached, and the node if it is its own. */
+  async close(): Promise<void> {
+    await this.#link.close();
+    await this.#own?.end();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  /** @internal */
+  [inspect.custom](): string {
+    return `Node { ${this.name}${this.#own ? ', its own' : ''} }`;
+  }
+
+  #held(name: string, it: unknown): Held {
+    const held = (it as { [HANDLE]?: Held } | null | undefined)?.[HANDLE];
+    if (held === undefined) throw new TypeError(`${name}: expected a Ref or an Actor, got ${shown(it)}`);
+    if (held.link !== this.#link) throw new TypeError(`${name}: it is of another session`);
+    return held;
+  }
+
+  #numbers(name: string, refs: readonly unknown[]): number[] {
+    return refs.map((it, at) => {
+      if (!(it instanceof Ref)) throw new TypeError(`${name} argument refs[${at}]: expected a Ref, got ${shown(it)}`);
+      return this.#held(name, it).number(name);
+    });
+  }
+}
+
+/**
+ * Begins a session: with the node at an address (`unix:PATH`, `HOST:PORT`, or as `WASMRUN_ADDRESS` says), else with the node of this
+ * machine, if one runs, else with one of its own, which ends with the session or the process.
+ *
+ * @throws {NodeNotRunningError} No node runs at the address.
+ */
+export async function connect(options: string | ConnectOptions = {}): Promise<Node> {
+  const { address, tenant, identity, nodeOptions = [] } = typeof options === 'string' ? { address: options } : options;
+  const job = basename(process.argv[1] ?? '') || 'node';
+  const begin = async (at: string | undefined, node: OwnNode | undefined) => {
+    const link = new Link(named);
+    const connected = link.ask('connect', (id) =>
+      link.native.connect(id, at ?? null, tenant ?? null, identity ?? null, job),
+    );
+    return new Node(own, link, ((await connected) as { node: string }).node, node);
+  };
+  try {
+    return await begin(address, undefined);
+  } catch (error) {
+    const isNamed = address !== undefined || process.env['WASMRUN_ADDRESS'];
+    if (!(error instanceof NodeNotRunningError) || isNamed) throw error;
+  }
+  const node = await OwnNode.start(nodeOptions);
+  try {
+    return await begin(node.address, node);
+  } catch (error) {
+    await node.end();
+    throw error;
+  }
+}
