@@ -115,7 +115,9 @@ impl Shared {
         while done.is_ok() && !reader.is_empty() {
             done = self.command(line, &mut reader, &mut batch);
         }
-        line.queue.push(batch.commands);
+        if !batch.commands.is_empty() {
+            line.queue.push(batch.commands);
+        }
         if !batch.wanted.is_empty() {
             let (shared, client) = (self.clone(), (*line.client).clone());
             line.client.handle().spawn(async move {

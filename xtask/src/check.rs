@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::guests::{self, MANIFESTS, P2};
 use crate::shell::{self, cargo, root, seconds};
-use crate::{browser, debian, demo, folders, layers, outside, python, tutorial};
+use crate::{browser, debian, demo, folders, js, layers, outside, python, tutorial};
 
 struct Step {
     name: &'static str,
@@ -108,6 +108,11 @@ const STEPS: &[Step] = &[
         name: "python",
         what: "the Python package's tests pass on its wheel, in a fresh environment",
         run: test_python,
+    },
+    Step {
+        name: "js",
+        what: "the npm package's tests pass on its tarball, in a fresh folder, and its examples fit its types",
+        run: test_js,
     },
     Step {
         name: "doc-tests",
@@ -428,6 +433,17 @@ fn test_python() -> Result<Outcome> {
         return Ok(Outcome::Skipped(why));
     }
     python::test()?;
+    Ok(Outcome::Done)
+}
+
+fn test_js() -> Result<Outcome> {
+    if let Some(why) = js::missing() {
+        if std::env::var_os("WASMRUN_REQUIRE_JS").is_some() {
+            bail!("{why}, and WASMRUN_REQUIRE_JS is set");
+        }
+        return Ok(Outcome::Skipped(why));
+    }
+    js::test()?;
     Ok(Outcome::Done)
 }
 

@@ -13,6 +13,7 @@ mod folders;
 mod guests;
 mod idle;
 mod imports;
+mod js;
 mod layers;
 mod outside;
 mod page;
@@ -35,6 +36,7 @@ Commands:
   simulate [--seeds N]
                     every simulation with N seeds (10,000 if not given)
   python            build the Python package's wheel, with the program in it, to target/wheels
+  js                pack the npm package, with the program in it, to target/npm
   screenshots       the pictures of a node's page in docs/images, by a Chromium without a screen
   guests            build the guests of examples/ and tests/guests/ to target/guests/*.wasm
   bench [ARGS…]     build everything, then `wasmrun bench` with ARGS; with `--against ray`, the
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
     let outcome = match command {
         "demo" if rest.is_empty() => demo::run(),
         "python" if rest.is_empty() => python::run(),
+        "js" if rest.is_empty() => js::run(),
         "screenshots" if rest.is_empty() => check::screenshots(),
         "guests" if rest.is_empty() => guests::build().map(|_| ()),
         "test" => check::run(rest),
@@ -72,7 +75,7 @@ fn main() -> ExitCode {
         _ => {
             match command {
                 "" => {}
-                "demo" | "guests" | "python" | "screenshots" => {
+                "demo" | "guests" | "js" | "python" | "screenshots" => {
                     eprintln!("error: `{command}` takes no arguments\n")
                 }
                 _ => eprintln!("error: no such command: {command}\n"),

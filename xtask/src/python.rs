@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use crate::shell::{self, cargo, command, root, target_dir};
 
@@ -207,14 +207,15 @@ fn bring_interpreter(tools: &Path, program: &Path) -> Result<()> {
     shell::run(&mut annotate)
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+/// Copies a file.
+pub fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to)
         .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     Ok(())
 }
 
 /// Copies a folder of texts, and those in it.
-fn copy_all(from: &Path, to: &Path) -> Result<()> {
+pub fn copy_all(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
     let entries = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
     for entry in entries {
@@ -232,13 +233,5 @@ fn copy_all(from: &Path, to: &Path) -> Result<()> {
 fn bring_program(program: &Path) -> Result<()> {
     let folder = root().join("python/wasmrun.data/scripts");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let to = folder.join("wasmrun");
-    let _ = fs::remove_file(&to);
-    let mut strip = command("strip");
-    strip.args(["--strip-debug", "-o"]).arg(&to).arg(program);
-    if !shell::succeeds(&mut strip) {
-        copy(program, &to)?;
-    }
-    ensure!(to.exists(), "{} is not there", to.display());
-    Ok(())
+    shell::strip(program, &folder.join("wasmrun"))
 }

@@ -96,6 +96,18 @@ pub fn succeeds(command: &mut Command) -> bool {
     quiet.status().is_ok_and(|status| status.success())
 }
 
+/// Copies a program, or what one loads, without what only a debugger reads where there is `strip`.
+pub fn strip(from: &Path, to: &Path) -> Result<()> {
+    let _ = std::fs::remove_file(to);
+    let mut strip = command("strip");
+    strip.args(["--strip-debug", "-o"]).arg(to).arg(from);
+    if !succeeds(&mut strip) {
+        std::fs::copy(from, to)
+            .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    }
+    Ok(())
+}
+
 /// The command as it would be typed, programs by their name alone.
 pub fn show(command: &Command) -> String {
     let program = Path::new(command.get_program());

@@ -71,16 +71,7 @@ struct Emit<'a> {
 
 impl<'a> Emit<'a> {
     fn new(stem: &str, resolve: &'a Resolve, exports: &Exports<'_>) -> Self {
-        let constructors = exports.classes.iter().map(|it| &it.constructor);
-        let methods = exports.classes.iter().flat_map(|it| &it.methods);
-        let mut types = Vec::new();
-        for it in exports.functions.iter().chain(constructors).chain(methods) {
-            let params = it.params().map(|(_, ty)| ty);
-            for ty in params.chain(it.function.result) {
-                types::defined(resolve, ty, &mut types);
-            }
-        }
-        types.sort();
+        let types = exports.defined(resolve);
         let of_types = types
             .iter()
             .filter_map(|id| types::interface_of(resolve, *id));

@@ -75,6 +75,21 @@ impl<'a> Exports<'a> {
         exports
     }
 
+    /// The types in them that have definitions, in the order of those.
+    pub(crate) fn defined(&self, resolve: &Resolve) -> Vec<TypeId> {
+        let constructors = self.classes.iter().map(|it| &it.constructor);
+        let methods = self.classes.iter().flat_map(|it| &it.methods);
+        let mut found = Vec::new();
+        for it in self.functions.iter().chain(constructors).chain(methods) {
+            let params = it.params().map(|(_, ty)| ty);
+            for ty in params.chain(it.function.result) {
+                types::defined(resolve, ty, &mut found);
+            }
+        }
+        found.sort();
+        found
+    }
+
     fn function(
         &mut self,
         resolve: &Resolve,

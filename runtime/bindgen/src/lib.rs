@@ -1,6 +1,6 @@
-//! Rust code of a module's types and functions, for drivers that use `wasmrun-client`.
+//! Rust code of a module's types and functions, for drivers that use `wasmrun-client`, and their types for TypeScript.
 //!
-//! Owns how WIT becomes Rust, and where the code is written. Must not: run or check modules, or use other crates of wasmrun: it
+//! Owns how WIT becomes Rust and TypeScript, and where the code is written. Must not: run or check modules, or use other crates of wasmrun: it
 //! is a dependency of build scripts. In one,
 //!
 //! ```no_run
@@ -15,6 +15,7 @@ mod exports;
 mod names;
 #[cfg(test)]
 mod tests;
+mod ts;
 mod types;
 
 use std::fmt;
@@ -37,7 +38,7 @@ pub enum BindgenError {
     },
     /// It has no types.
     #[error(
-        "{name} has no types to make Rust of: {why}; give a component, a core module with the section `component-type`, \
+        "{name} has no types to make code of: {why}; give a component, a core module with the section `component-type`, \
          or a .wit file"
     )]
     Untyped {
@@ -173,6 +174,20 @@ impl Module {
     /// # Errors
     /// [`BindgenError::Nothing`].
     pub fn generate(&self) -> Result<String, BindgenError> {
+        let exports = self.exports()?;
+        Ok(emit::code(&self.name, &self.stem, &self.resolve, &exports))
+    }
+
+    /// What TypeScript is to know of the module as the npm package gives it: the text of a `.d.ts` file.
+    ///
+    /// # Errors
+    /// [`BindgenError::Nothing`].
+    pub fn typescript(&self) -> Result<String, BindgenError> {
+        let exports = self.exports()?;
+        Ok(ts::code(&self.name, &self.resolve, &exports))
+    }
+
+    fn exports(&self) -> Result<exports::Exports<'_>, BindgenError> {
         let exports = exports::Exports::of(&self.resolve, self.world);
         if exports.functions.is_empty() && exports.classes.is_empty() {
             return Err(BindgenError::Nothing {
@@ -180,7 +195,7 @@ impl Module {
                 skipped: exports.skipped,
             });
         }
-        Ok(emit::code(&self.name, &self.stem, &self.resolve, &exports))
+        Ok(exports)
     }
 
     /// Writes the code.

@@ -14,6 +14,37 @@ fn code_is_what_is_expected() {
 }
 
 #[test]
+fn typescript_has_the_types_of_jco() {
+    let shop = Module::from_wit("shop.wit", include_str!("../expected/shop.wit")).unwrap();
+    let code = shop.typescript().unwrap();
+    for line in [
+        "export type Tier = 'guest' | 'site-admin';",
+        "  keepCold?: boolean;",
+        "  /** As the label says. */",
+        "  type: string;",
+        "  price: bigint;",
+        "  weight?: number | undefined;",
+        "  sizes: Uint8Array;",
+        "  | { tag: 'pickup' }",
+        "  | { tag: 'parcel'; val: [string, string] }",
+        "  | { tag: 'at'; val: wasmrun.Result<[number], string> };",
+        "  rows: wasmrun.Ref<any>[];",
+        "  clerk?: wasmrun.Actor | undefined;",
+        "  readonly add: wasmrun.Method<[article: Article], bigint>;",
+        "  readonly price: Module['orders']['price'];",
+        "    readonly price: wasmrun.Fn<[order: Order, delivery: Delivery], number>;",
+        "    readonly load: wasmrun.Fn<[name: string], void>;",
+        "    readonly Counter: wasmrun.Class<[start: bigint], Counter>;",
+        "  readonly print: wasmrun.Fn<[what: Article], Receipt>;",
+        "    readonly who: wasmrun.Fn<[], boolean>;",
+        "// Not here: example:shop/orders@1.2.0#later: its type has a future.",
+    ] {
+        assert!(code.lines().any(|it| it == line), "no '{line}' in\n{code}");
+    }
+    assert!(!code.contains("Unused"), "{code}");
+}
+
+#[test]
 fn core_modules_have_types_in_a_section() {
     let wit = "package a:b; world w { export f: func(n: u8) -> u8; }";
     let Module { resolve, world, .. } = Module::from_wit("w", wit).unwrap();

@@ -1,7 +1,7 @@
-//! `wasmrun stubs`: what type checkers of Python need to know of a module, or Rust code for drivers.
+//! `wasmrun stubs`: what type checkers of Python and TypeScript need to know of a module, or Rust code for drivers.
 
 use anyhow::Context;
-use wasmrun_bindgen::Module;
+use wasmrun_bindgen::{BindgenError, Module};
 
 use crate::args::{Language, Stubs};
 use crate::fail::CommandResult;
@@ -13,20 +13,30 @@ use crate::submit;
 pub fn stubs(stubs: &Stubs, printer: &Printer) -> CommandResult {
     match stubs.lang {
         Language::Python => submit::python_stubs(stubs),
-        Language::Rust => rust_stubs(stubs, printer),
+        Language::Rust => {
+            let what = "for programs that use wasmrun-client";
+            written(stubs, printer, ("rs", what), Module::generate)
+        }
+        Language::Ts => {
+            let what = "for TypeScript that uses the npm package";
+            written(stubs, printer, ("d.ts", what), Module::typescript)
+        }
     }
 }
 
-fn rust_stubs(stubs: &Stubs, printer: &Printer) -> CommandResult {
+fn written(
+    stubs: &Stubs,
+    printer: &Printer,
+    (extension, what): (&str, &str),
+    code: impl Fn(&Module) -> Result<String, BindgenError>,
+) -> CommandResult {
     local::check_path(&stubs.module)?;
-    let beside = || stubs.module.with_extension("rs");
+    let beside = || stubs.module.with_extension(extension);
     let out = stubs.out.clone().unwrap_or_else(beside);
     outfile::check(&out)?;
-    let code = Module::from_file(&stubs.module)?.generate()?;
+    let code = code(&Module::from_file(&stubs.module)?)?;
     let shown = out.display();
     outfile::replace(&out, code.as_bytes()).with_context(|| format!("cannot write {shown}"))?;
-    printer.note(format_args!(
-        "{shown}: for programs that use wasmrun-client"
-    ));
+    printer.note(format_args!("{shown}: {what}"));
     Ok(())
 }

@@ -72,7 +72,7 @@ pub struct Stubs {
     /// For which language.
     #[arg(long, value_name = "LANGUAGE", default_value = "python")]
     pub lang: Language,
-    /// The file to write [default: the module's name with .pyi or .rs, beside it].
+    /// The file to write [default: the module's name with .pyi, .rs or .d.ts, beside it].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
 }
@@ -84,4 +84,6 @@ pub enum Language {
     Python,
     /// Programs that use wasmrun-client.
     Rust,
+    /// TypeScript that uses the npm package.
+    Ts,
 }

@@ -1,0 +1,159 @@
+//! The npm package: its tarball, and its tests on that tarball.
+//!
+//! Owns where its tools live: below `target/npm`, from the npm registry as needed; nothing of the machine's own is touched. Must
+//! not: be needed by those who have no Node: whoever asks is told so and goes on.
+
+use std::env::consts::ARCH;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::python::{Profile, copy, copy_all};
+use crate::shell::{self, cargo, command, root, target_dir};
+
+/// The oldest Node that the package is for.
+const OLDEST: u32 = 20;
+/// What compiles the package and checks the examples: these versions, so that what passes today passes tomorrow.
+const TOOLS: [&str; 2] = ["typescript@5.9.3", "@types/node@20.19.43"];
+/// Modules whose types are written for TypeScript and checked.
+const TYPED: [&str; 3] = ["orders", "parameter-server", "fixture"];
+
+/// Why there is no package on this machine, if there can be none.
+pub fn missing() -> Option<&'static str> {
+    let code = format!("process.exit(parseInt(process.versions.node) < {OLDEST} ? 1 : 0)");
+    let is_there = shell::succeeds(command("node").args(["-e", &code]))
+        && shell::succeeds(command("npm").arg("--version"));
+    (!is_there).then_some("there is no node of 20 or later with npm (Debian: nodejs, npm)")
+}
+
+/// Packs the package, with the program in it, and says where it is.
+fn pack(profile: Profile) -> Result<PathBuf> {
+    if let Some(why) = missing() {
+        bail!("{why}: install it, or build elsewhere");
+    }
+    let built = build(profile)?;
+    let npm = target_dir().join("npm");
+    let package = npm.join("package");
+    let _ = fs::remove_dir_all(&package);
+    let native = package.join("native");
+    fs::create_dir_all(&native).with_context(|| format!("cannot make {}", native.display()))?;
+    shell::strip(&built.join("wasmrun"), &native.join("wasmrun"))?;
+    shell::strip(
+        &built.join("libwasmrun_js.so"),
+        &native.join("wasmrun.node"),
+    )?;
+    let ours = root().join("js");
+    copy(&ours.join("README.md"), &package.join("README.md"))?;
+    fs::write(package.join("package.json"), description()?)?;
+    let tools = npm.join("tools");
+    install(&tools, &TOOLS)?;
+    let mut tsc = command(tools.join("node_modules/.bin/tsc"));
+    tsc.arg("--project").arg(&ours);
+    tsc.arg("--typeRoots")
+        .arg(tools.join("node_modules/@types"));
+    tsc.arg("--outDir").arg(package.join("dist"));
+    shell::run(&mut tsc)?;
+    let mut pack = command("npm");
+    pack.args(["pack", "--silent", "--pack-destination"]);
+    let name = shell::read(pack.arg(&npm).current_dir(&package))?;
+    Ok(npm.join(name.trim()))
+}
+
+/// Builds what is compiled, and says where it is.
+fn build(profile: Profile) -> Result<PathBuf> {
+    let (folder, of_cargo): (&str, &[&str]) = match profile {
+        Profile::Release => (
+            "release",
+            &[
+                "--release",
+                "--package",
+                "wasmrun",
+                "--package",
+                "wasmrun-js",
+            ],
+        ),
+        // What the other steps have compiled.
+        Profile::Dev => ("debug", &["--workspace", "--lib", "--bins"]),
+    };
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--locked"]).args(of_cargo);
+    if profile == Profile::Dev {
+        crate::check::lint(&mut build);
+    }
+    shell::run(&mut build)?;
+    Ok(target_dir().join(folder))
+}
+
+/// `package.json` for this platform.
+fn description() -> Result<String> {
+    const OS: &str = r#""os": ["linux"],"#;
+    let path = root().join("js/package.json");
+    let text = fs::read_to_string(&path).context("cannot read js/package.json")?;
+    let version = format!(r#""version": "{}""#, env!("CARGO_PKG_VERSION"));
+    ensure!(text.contains(&version), "js/package.json has not {version}");
+    let cpu = match ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let platform = format!(r#"{OS} "cpu": ["{cpu}"], "libc": ["glibc"],"#);
+    Ok(text.replace(OS, &platform))
+}
+
+/// A folder with these packages.
+fn install(folder: &Path, packages: &[&str]) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::write(
+        folder.join("package.json"),
+        r#"{ "private": true, "type": "module" }"#,
+    )?;
+    let mut npm: Command = command("npm");
+    npm.args(["install", "--silent", "--no-audit", "--no-fund"]);
+    shell::run(npm.args(packages).current_dir(folder))
+}
+
+/// `cargo xtask js`.
+pub fn run() -> Result<()> {
+    println!("{}", pack(Profile::Release)?.display());
+    Ok(())
+}
+
+/// Installs the tarball in a folder of its own, runs the package's tests there, and checks and runs the examples.
+pub fn test() -> Result<()> {
+    let tarball = pack(Profile::Dev)?;
+    let fresh = target_dir().join("npm/fresh");
+    let _ = fs::remove_dir_all(&fresh);
+    let tarball = tarball
+        .to_str()
+        .context("the path of the tarball is no text")?;
+    let packages: Vec<&str> = [tarball].into_iter().chain(TOOLS).collect();
+    install(&fresh, &packages)?;
+    copy_all(&root().join("js/tests"), &fresh.join("tests"))?;
+    let examples = fresh.join("examples");
+    copy_all(&root().join("examples/javascript"), &examples)?;
+    for module in TYPED {
+        let mut stubs = command(fresh.join("node_modules/.bin/wasmrun"));
+        stubs.args(["--quiet", "stubs", "--lang", "ts", "--out"]);
+        stubs.arg(examples.join(format!("{module}.d.ts")));
+        stubs.arg(crate::guests::dir().join(format!("{module}.wasm")));
+        shell::run(&mut stubs)?;
+    }
+    let mut tsc = command(fresh.join("node_modules/.bin/tsc"));
+    tsc.args(["--strict", "--target", "es2022", "--module", "nodenext"]);
+    tsc.arg("--outDir").arg(&examples);
+    for entry in fs::read_dir(&examples)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|it| it == "ts") {
+            tsc.arg(path);
+        }
+    }
+    shell::run(tsc.current_dir(&fresh))?;
+    let mut node = command("node");
+    // It finds the tests by their names.
+    node.arg("--test").current_dir(&fresh);
+    node.env("WASMRUN_GUESTS", crate::guests::dir());
+    node.env_remove("WASMRUN_ADDRESS");
+    shell::run(&mut node)
+}
