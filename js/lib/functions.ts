@@ -79,7 +79,7 @@ interface Callable<A extends unknown[], R, O> {
 /** A function of a module. */
 export interface Fn<A extends unknown[] = any[], R = any> extends Callable<A, R, CallOptions> {
   /** Stores a value of the type of a parameter, to be given to many calls. */
-  put(parameter: string, value: A[number]): Promise<Ref<A[number]>>;
+  put<V extends A[number]>(parameter: string, value: V): Promise<Ref<V>>;
 }
 
 /** A method of an actor. */
@@ -160,12 +160,15 @@ interface Callee {
 
 const unused = new FinalizationRegistry<{ link: Link; id: number }>(({ link, id }) => link.release(id));
 
+/** Throws where options are none. */
+function checked<T extends object>(options: T, name: string): T {
+  if (typeof options === 'object' && options !== null && !Array.isArray(options)) return options;
+  throw new TypeError(`${name}: options are an object, such as { timeLimit: 1000 }`);
+}
+
 /** A function or class that asks for more. */
 function asking(link: Link, callee: Callee, options: object, name: string): Callee {
   link.check();
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new TypeError(`${name}: options are an object, such as { memory: '64MiB' }`);
-  }
   let id: number;
   try {
     // Numbers of both kinds are amounts.
@@ -224,7 +227,8 @@ export function fn(link: Link, id: number, full: string, type: Description): Fn 
 function made(link: Link, callee: Callee, of: Signature, signal: AbortSignal | undefined): Fn {
   const call = callable(link, of, CALL, signal, (to) => to.f64(callee.id));
   return Object.assign(call, {
-    options({ signal: given = signal, ...others }: CallOptions): Fn {
+    options(options: CallOptions): Fn {
+      const { signal: given = signal, ...others } = checked(options, of.name);
       const isSame = Object.keys(others).length === 0;
       return made(link, isSame ? callee : asking(link, callee, others, of.name), of, given);
     },
@@ -275,7 +279,7 @@ function ofActor(held: Held, of: Signature, at: number, options: MethodOptions):
     to.f64(timeLimit);
   });
   return Object.assign(call, {
-    options: (more: MethodOptions) => ofActor(held, of, at, { ...options, ...more }),
+    options: (more: MethodOptions) => ofActor(held, of, at, { ...options, ...checked(more, of.name) }),
   }) as Method;
 }
 
@@ -303,7 +307,7 @@ function ofClass(link: Link, callee: Callee, of: Signature): Class {
       link.end(to);
       return actor<Record<string, any>>(link, (await created) as ActorDescription);
     },
-    options: (options: ActorOptions) => ofClass(link, asking(link, callee, options, of.name), of),
+    options: (options: ActorOptions) => ofClass(link, asking(link, callee, checked(options, of.name), of.name), of),
   };
   return made;
 }

@@ -82,7 +82,10 @@ export class Node {
 
   /** The value of an object, or the values of several, once all are there. Throws what the first of them fails with. */
   get<T>(ref: Ref<T>, options?: WaitOptions): Promise<T>;
-  get<R extends readonly Ref[]>(refs: R, options?: WaitOptions): Promise<{ -readonly [K in keyof R]: R[K] extends Ref<infer T> ? T : never }>;
+  get<R extends readonly Ref[]>(
+    refs: R,
+    options?: WaitOptions,
+  ): Promise<{ -readonly [K in keyof R]: R[K] extends Ref<infer T> ? T : never }>;
   async get(refs: Ref | readonly Ref[], options?: WaitOptions): Promise<unknown> {
     if (refs instanceof Ref) return refs.get(options);
     // Those that are no objects are refused before anything is asked.
@@ -146,9 +149,8 @@ export class Node {
   async put<T extends Putable>(value: T): Promise<Ref<T>> {
     const kind = value instanceof ArrayBuffer ? 'u8' : kindOf(value)?.wit;
     if (kind === undefined && typeof value !== 'string') {
-      throw new TypeError(
-        `put() argument value: expected a string or a typed array, got ${shown(value)}; what has another type is stored by a function that takes it: f.put('parameter', value)`,
-      );
+      const instead = "store what has another type by a function that takes it: f.put('parameter', value)";
+      throw new TypeError(`put() argument value: expected a string or a typed array, got ${shown(value)}; ${instead}`);
     }
     const rows: Rows = kind === undefined ? ['string'] : [kind, { list: 0 }];
     return put(this.#link, codecOf(rows), rows, value) as Promise<Ref<T>>;

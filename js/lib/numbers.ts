@@ -55,8 +55,8 @@ function long(wit: string, from: bigint, to: bigint) {
   return (value: unknown): bigint => {
     if (typeof value === 'number') {
       if (!Number.isSafeInteger(value)) {
-        const isLarge = Number.isInteger(value);
-        throw isLarge ? new Misfit(`expected ${expected}, got ${value}, which is beyond 2^53 and so not exact: give a bigint`) : misfit(expected, value);
+        if (!Number.isInteger(value)) throw misfit(expected, value);
+        throw new Misfit(`expected ${expected}, got ${value}, which is beyond 2^53 and so not exact: give a bigint`);
       }
       value = BigInt(value);
     }
