@@ -189,6 +189,19 @@ impl Shared {
                 };
                 self.want(line, batch, flags, wanted, slot);
             }
+            other => self.command_on(other, line, reader)?,
+        }
+        Ok(())
+    }
+
+    /// A command on what is there.
+    fn command_on(
+        self: &Arc<Self>,
+        command: u8,
+        line: &Line,
+        reader: &mut Reader<'_>,
+    ) -> Result<(), String> {
+        match command {
             packet::WAIT => {
                 let (id, count) = (reader.id()?, reader.u32()? as usize);
                 let timeout = limit(reader.f64()?)?;
