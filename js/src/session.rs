@@ -236,7 +236,7 @@ impl Drop for Session {
 }
 
 /// Memory that JavaScript may write to, and which is free when it is not looked at any more.
-fn lent<'env>(env: &'env Env, mut buffer: Writable) -> Result<ArrayBuffer<'env>> {
+fn lent(env: &Env, mut buffer: Writable) -> Result<ArrayBuffer<'_>> {
     let (start, length) = (buffer.as_mut_ptr(), buffer.len());
     // SAFETY: the bytes are where they are until the buffer is dropped, which is when JavaScript has no use for them any more, and
     // nobody else has them.
