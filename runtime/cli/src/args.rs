@@ -89,7 +89,7 @@ pub enum Command {
     Submit(Box<Submit>),
     /// Run Python in a sandbox: a script, or code that is given with -c.
     Run(Box<RunPython>),
-    /// Write a module's functions and types for type checkers of Python, or as Rust code for drivers.
+    /// Write a module's functions and types for type checkers of Python or for TypeScript, or as Rust code for drivers.
     Stubs(Stubs),
     /// Offer functions of modules, and Python, as tools to agents: a server of the Model Context Protocol.
     Mcp(Box<Mcp>),
