@@ -132,7 +132,7 @@ function run(given: Uint8Array[]): Answer {
       if (!/^[\w$\u0080-\uffff]+$/.test(names[at]!)) throw new TypeError(`no variable can be called '${names[at]}'`);
       values.push(inputs[names[at]!]);
     }
-    return evaluated(body, names).apply(undefined, values);
+    return evaluated(`${body}\n//# sourceURL=snippet`, names).apply(undefined, values);
   });
 }
 

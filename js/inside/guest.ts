@@ -1,4 +1,4 @@
-// `wasmrun/guest`: what a program in a sandbox uses of wasmrun.
+// `wasmrun/guest`: what a program in a sandbox uses of wasmrun. Its types, with what they mean, are in `lib/guest.ts`.
 
 import { arrayIndex, attempt, node, resources, taskId } from 'wasmrun:runtime/context@0.1.0';
 import { getArguments, getEnvironment } from 'wasi:cli/environment@0.2.0';
@@ -6,28 +6,11 @@ import { getArguments, getEnvironment } from 'wasi:cli/environment@0.2.0';
 import * as host from './host';
 import { nameOf, program } from './program';
 import { GetTimeoutError } from './errors';
+import type { Context, Options } from '../lib/guest';
 
 export * from './errors';
 export { ObjectRef } from './host';
 import { ObjectRef } from './host';
-
-/** What a task or an actor asks for. Times are in milliseconds. */
-export interface Options {
-  cpus?: number | string;
-  gpus?: number | string;
-  memory?: number | string;
-  resources?: Record<string, number | string>;
-  retries?: number;
-  retryOnError?: boolean;
-  timeLimit?: number;
-  priority?: number;
-  labels?: string;
-  strategy?: string;
-  /** Of actors only. */
-  name?: string;
-  restarts?: number;
-  callRetries?: number;
-}
 
 const OF_TASKS = ['retries', 'retryOnError', 'priority'];
 const OF_ACTORS = ['name', 'restarts', 'callRetries'];
@@ -80,17 +63,6 @@ function methods(of: Function): string {
 
 const isClass = (given: Function): boolean => Function.prototype.toString.call(given).startsWith('class');
 
-export type Method<A extends unknown[], R> = ((...args: A) => Promise<Awaited<R>>) & { ref(...args: A): ObjectRef<Awaited<R>> };
-/** A function whose calls run in sandboxes of their own. */
-export type Remote<A extends unknown[], R> = Method<A, R> & { with(options: Options): Remote<A, R> };
-/** An actor: an instance in a sandbox of its own, which runs one call at a time. */
-export type Handle<T> = { [K in keyof T as T[K] extends (...args: any) => any ? K : never]: T[K] extends (...args: infer A) => infer R ? Method<A, R> : never };
-/** A class whose instances are actors. */
-export type RemoteClass<A extends unknown[], T> = { create(...args: A): Promise<Handle<T>>; with(options: Options): RemoteClass<A, T> };
-
-/** Makes a function's calls tasks, or a class's instances actors. The program's first module exports it. */
-export function remote<A extends unknown[], T>(given: new (...args: A) => T, options?: Options): RemoteClass<A, T>;
-export function remote<A extends unknown[], R>(given: (...args: A) => R, options?: Options): Remote<A, R>;
 export function remote(given: any, options: Options = {}): any {
   if (typeof given !== 'function') throw new TypeError(`remote() is for functions and classes; got ${typeof given}`);
   const more = (changed: Options) => remote(given, { ...options, ...changed });
@@ -99,27 +71,25 @@ export function remote(given: any, options: Options = {}): any {
       const data = host.data(args, `${given.name}() argument `);
       return host.create(program(), nameOf(given), data, asked(options, OF_ACTORS), methods(given));
     };
-    return { create, with: more };
+    return { create, options: more };
   }
   const ref = (...args: unknown[]): ObjectRef => {
     const data = host.data(args, `${given.name}() argument `);
     return host.spawn(program(), nameOf(given), data, args.filter(ObjectRef.is), asked(options, OF_TASKS));
   };
-  return Object.assign((...args: unknown[]) => host.settled(ref(...args)), { ref, with: more });
+  return Object.assign((...args: unknown[]) => host.settled(ref(...args)), { ref, options: more });
 }
 
-/** Starts a function in a sandbox of its own: the object that it will make. */
-export function spawn<A extends unknown[], R>(given: (...args: A) => R, ...args: A): ObjectRef<Awaited<R>> {
+export function spawn(given: Function, ...args: unknown[]): ObjectRef {
   return remote(given).ref(...args);
 }
 
-/** A class that is derived from it makes actors: `await Counter.create(0)`. */
 export class Actor {
-  static create<A extends unknown[], T>(this: new (...args: A) => T, ...args: A): Promise<Handle<T>> {
+  static create(...args: unknown[]): Promise<unknown> {
     return remote(this).create(...args);
   }
 
-  static with<A extends unknown[], T>(this: new (...args: A) => T, options: Options): RemoteClass<A, T> {
+  static options(options: Options): unknown {
     return remote(this, options);
   }
 }
@@ -132,23 +102,18 @@ function checked(refs: Iterable<ObjectRef>): ObjectRef[] {
   return all;
 }
 
-/** The value of an object, or the values of several, once all are there. It waits; `await value(ref)` lets others run. */
-export function get<T>(ref: ObjectRef<T>, timeout?: number): T;
-export function get<T>(refs: Iterable<ObjectRef<T>>, timeout?: number): T[];
 export function get(given: any, timeout?: number): any {
   if (ObjectRef.is(given)) return host.get(given, timeout);
   const end = timeout === undefined ? undefined : Date.now() + timeout;
   return checked(given).map((ref) => host.get(ref, end === undefined ? undefined : Math.max(end - Date.now(), 0)));
 }
 
-/** The value of an object as a promise. */
-export function value<T>(ref: ObjectRef<T>): Promise<T> {
-  return host.settled(checked([ref])[0]!) as Promise<T>;
+export function value(ref: ObjectRef): Promise<unknown> {
+  return host.settled(checked([ref])[0]!);
 }
 
-/** Waits until `count` of the objects are there or have failed, or time is up. Those that are, at most so many, and the others. */
-export function wait<T>(refs: Iterable<ObjectRef<T>>, { count = 1, timeout }: { count?: number; timeout?: number } = {}): [ObjectRef<T>[], ObjectRef<T>[]] {
-  const all = checked(refs) as ObjectRef<T>[];
+export function wait(refs: Iterable<ObjectRef>, { count = 1, timeout }: { count?: number; timeout?: number } = {}): [ObjectRef[], ObjectRef[]] {
+  const all = checked(refs);
   if (!(Number.isInteger(count) && count >= 1 && count <= Math.max(all.length, 1))) {
     throw new RangeError(`count is 1 to ${all.length}, the number of objects; got ${count}`);
   }
@@ -156,10 +121,9 @@ export function wait<T>(refs: Iterable<ObjectRef<T>>, { count = 1, timeout }: { 
   return [all.filter((_, at) => ready.has(at)), all.filter((_, at) => !ready.has(at))];
 }
 
-/** The objects, each as soon as it is there or has failed. */
-export function* asCompleted<T>(refs: Iterable<ObjectRef<T>>, { timeout }: { timeout?: number } = {}): Generator<ObjectRef<T>> {
+export function* asCompleted(refs: Iterable<ObjectRef>, { timeout }: { timeout?: number } = {}): Generator<ObjectRef> {
   const end = timeout === undefined ? undefined : Date.now() + timeout;
-  for (let left = checked(refs) as ObjectRef<T>[]; left.length; ) {
+  for (let left = checked(refs); left.length; ) {
     const ready = new Set(host.arrived(left, 1, end === undefined ? undefined : Math.max(end - Date.now(), 0)));
     if (!ready.size) throw new GetTimeoutError(`timed out: ${left.length} objects are not there yet`);
     yield* left.filter((_, at) => ready.has(at));
@@ -167,52 +131,45 @@ export function* asCompleted<T>(refs: Iterable<ObjectRef<T>>, { timeout }: { tim
   }
 }
 
-/** Stores a value, to be given to many tasks. */
-export function put<T>(given: T): ObjectRef<T> {
-  return host.put(given) as ObjectRef<T>;
+export function put(given: unknown): ObjectRef {
+  return host.put(given);
 }
 
-/** Cancels the task that is to make an object, and all that it has started. */
 export function cancel(ref: ObjectRef): void {
   ObjectRef.parts(checked([ref])[0]!).handle.cancel();
 }
 
-/** Ends an actor. Its calls fail, the one that runs included. */
 export function kill(actor: unknown): void {
   host.ofActor(actor).kill();
 }
 
-/** An actor of the tenant, by its name. */
-export function getActor<T = any>(name: string): Handle<T> {
+export function getActor(name: string): unknown {
   if (typeof name !== 'string') throw new TypeError(`the name of an actor is text, got ${typeof name}`);
   return host.findActor(name);
 }
 
-/** The task, or the call, that runs. */
-export const context = {
-  get taskId(): string {
+export const context: Context = {
+  get taskId() {
     return taskId();
   },
-  get attempt(): number {
+  get attempt() {
     return attempt();
   },
-  get node(): string {
+  get node() {
     return node();
   },
-  get arrayIndex(): number | undefined {
+  get arrayIndex() {
     const index = arrayIndex();
     return index === undefined ? undefined : Number(index);
   },
-  /** What it holds: amounts in 1/10,000 of a unit. */
-  get resources(): { name: string; amount: bigint; units: { id: number; amount: bigint }[] }[] {
+  get resources() {
     return resources();
   },
-  /** Of a program: what stands behind `--` on the command line. */
-  get args(): string[] {
+  // Behind the names of the interpreter and of the script.
+  get args() {
     return getArguments().slice(2);
   },
-  /** What `--env` grants. */
-  get env(): Record<string, string> {
+  get env() {
     return Object.fromEntries(getEnvironment().filter(([name]) => name !== 'WASMRUN_SCRIPT'));
   },
 };

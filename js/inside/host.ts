@@ -6,7 +6,7 @@ import { Actor, create as createActor, find, type Options as ActorOptions } from
 import { Object as Stored, put as store, putWith, wait as await_, type Fault, type Form } from 'wasmrun:runtime/objects@0.1.0';
 import { spawn as spawnTask, type Argument, type Options as TaskOptions } from 'wasmrun:runtime/tasks@0.1.0';
 
-import { decoded, read, write, type Handle } from '../src-inside/data';
+import { decoded, read, write, type Handle } from '../lib/inside/data';
 import { ActorDiedError, DependencyError, GetTimeoutError, LimitError, RefusedError, TaskCancelledError, TaskError, TrapError } from './errors';
 import { show } from './console';
 
@@ -36,11 +36,10 @@ const BUFFERS = new Map<string, any>([
 ]);
 
 /** An object that is there or will be. As an argument of a call it stands for its value. */
-export class ObjectRef<T = unknown> {
+export class ObjectRef {
   // What kinds there are, `python/inside/wasmrun/_host.py` says, too.
   readonly #kind: string;
   readonly #handle: Stored;
-  declare readonly value?: T;
 
   constructor(handle: Stored, kind: string) {
     this.#handle = handle;

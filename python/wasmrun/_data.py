@@ -727,4 +727,8 @@ _READERS: dict[int, Callable[[Reader], Any]] = {
     ord("n"): Reader._named_tuple,
     ord("R"): lambda of: of._handle("R"),
     ord("H"): lambda of: of._handle("H"),
+    # JavaScript's: undefined, a BigInt and a Map.
+    ord("U"): lambda of: None,
+    ord("I"): Reader._int,
+    ord("M"): Reader._dict,
 }

@@ -18,6 +18,8 @@ fn wrong_usage() {
         ),
         (&["submit", "x.py", "-i", "f()"], "has no functions to call"),
         (&["submit", "x.py"], "cannot read the script x.py"),
+        (&["submit", "x.ts", "-i", "f()"], "has no functions to call"),
+        (&["submit", "x.ts"], "`npx wasmrun submit x.ts`"),
         (&["inspect"], "<MODULE>"),
         (&["submit", "x.wasm", "add(1, 2)"], "--invoke 'add(1, 2)'"),
         (

@@ -1,6 +1,7 @@
-//! Python: `submit script.py` and `run` have the interpreter of the Python package run a script or code.
+//! Scripts: `submit script.py` and `run` have the interpreter of the Python package run a script or code, and `submit app.ts` that of
+//! the npm package.
 //!
-//! Owns where that package is. The guest reads its text from a variable, so that it needs no directory.
+//! Owns where those packages are. The guest reads its text from a variable, so that it needs no directory.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,10 @@ use crate::local;
 
 /// Where the interpreter is, if not beside the program.
 const PLACE: &str = "WASMRUN_PYTHON";
-/// The variable that has the script. `python/inside/_app.py` takes it away before the script runs.
+/// The same for JavaScript.
+const JAVASCRIPT_PLACE: &str = "WASMRUN_JAVASCRIPT";
+const JAVASCRIPT: [&str; 6] = ["js", "mjs", "jsx", "ts", "mts", "tsx"];
+/// The variable that has the script. `python/inside/_app.py` takes it away before the script runs, and `js/inside/guest.ts` hides it.
 const SCRIPT: &str = "WASMRUN_SCRIPT";
 /// How long a script may be, in bytes.
 const MOST_BYTES: u64 = 512 << 10;
@@ -24,10 +28,11 @@ const MOST_BYTES: u64 = 512 << 10;
 /// The script cannot be read, or there is no interpreter.
 pub fn interpreted(submit: &Submit) -> Result<Submit, Failure> {
     local::check_path(&submit.module)?;
-    let mut submit = submit.clone();
-    let script = submit.module.clone();
-    if script.extension().is_none_or(|it| it != "py") {
-        return Ok(submit);
+    let script = &submit.module;
+    let extension = script.extension().and_then(|it| it.to_str());
+    let is_javascript = extension.is_some_and(|it| JAVASCRIPT.contains(&it));
+    if !is_javascript && extension != Some("py") {
+        return Ok(submit.clone());
     }
     let name = script.display().to_string();
     if submit.invoke.is_some() || !submit.arg_file.is_empty() {
@@ -36,25 +41,78 @@ pub fn interpreted(submit: &Submit) -> Result<Submit, Failure> {
              arguments behind --"
         )));
     }
-    let text = local::read_file(
-        &script,
-        MOST_BYTES,
-        "modules that it imports (--dir, --env PYTHONPATH)",
-    )
-    .and_then(|bytes| String::from_utf8(bytes).context("it is no UTF-8"))
-    .with_context(|| format!("cannot read the script {name}"))?;
+    let (module, text, given) = match is_javascript {
+        true => {
+            let (module, text) = bundled(script)?;
+            (module, text, vec![name.clone()])
+        }
+        false => {
+            let text = script_text(script)?;
+            (interpreter()?, text, vec!["-s".into(), name.clone()])
+        }
+    };
     if text.contains('\0') {
         return Err(Failure::usage(format!("{name} has a zero byte in it")));
     }
-    submit.module = interpreter()?;
+    let mut submit = submit.clone();
     if submit.name.is_none() {
         let stem = script.file_stem().unwrap_or_default();
         submit.name = Some(stem.to_string_lossy().into_owned());
     }
+    submit.module = module;
     submit.task.grants.env.push(EnvArg(SCRIPT.into(), text));
-    let given = ["-s".into(), name];
     submit.args.splice(0..0, given);
     Ok(submit)
+}
+
+fn script_text(script: &Path) -> Result<String, Failure> {
+    let text = local::read_file(
+        script,
+        MOST_BYTES,
+        "modules that it imports (--dir, --env PYTHONPATH)",
+    )
+    .and_then(|bytes| String::from_utf8(bytes).context("it is no UTF-8"))
+    .with_context(|| format!("cannot read the script {}", script.display()))?;
+    Ok(text)
+}
+
+/// The interpreter of the npm package, and a file of JavaScript or TypeScript as one text, which only that package can make.
+fn bundled(script: &Path) -> Result<(PathBuf, String), Failure> {
+    let missing = || {
+        Failure::usage(format!(
+            "{name} is bundled and run by the npm package wasmrun, and this program is not that one's: \
+             `npm install wasmrun`, then `npx wasmrun submit {name}`. Or name its javascript.wasm in {JAVASCRIPT_PLACE}",
+            name = script.display()
+        ))
+    };
+    let named = std::env::var_os(JAVASCRIPT_PLACE).filter(|it| !it.is_empty());
+    let package = match &named {
+        Some(named) => Path::new(named).parent().map(Path::to_owned),
+        None => prefix().filter(|it| it.join("javascript.wasm").is_file()),
+    };
+    let package = package.ok_or_else(missing)?;
+    let print = package.join("dist/inside/print.js");
+    let printed = std::process::Command::new("node")
+        .arg(&print)
+        .arg(script)
+        .stdin(std::process::Stdio::null())
+        .output()
+        .context("cannot run node, which bundles JavaScript: install Node 20 or later")?;
+    if !printed.status.success() {
+        let why = String::from_utf8_lossy(&printed.stderr);
+        return Err(anyhow::anyhow!("{}", why.trim_end()).into());
+    }
+    let text = String::from_utf8(printed.stdout).context("the bundle is no UTF-8")?;
+    if text.len() as u64 > MOST_BYTES {
+        return Err(Failure::usage(format!(
+            "{} is {} KiB with what it imports, and at most {} KiB can be submitted: import less",
+            script.display(),
+            text.len() >> 10,
+            MOST_BYTES >> 10
+        )));
+    }
+    let module = named.map_or_else(|| package.join("javascript.wasm"), PathBuf::from);
+    Ok((module, text))
 }
 
 /// What `run` has `submit` do.

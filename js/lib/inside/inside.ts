@@ -38,17 +38,17 @@ export interface Remote<P extends unknown[], T, R> {
   (...args: P): Promise<Awaited<T>>;
   /** Starts it: the object that it will make, for `value` and for arguments. */
   ref(...args: P): R;
-  with(options: object): Remote<P, T, R>;
+  options(options: object): Remote<P, T, R>;
 }
 
 type Methods<T, R> = {
-  [K in keyof T as T[K] extends (...args: any) => any ? K : never]: T[K] extends (...args: infer P) => infer V ? Omit<Remote<P, V, R>, 'with'> & ((...args: P) => Promise<Awaited<V>>) : never;
+  [K in keyof T as T[K] extends (...args: any) => any ? K : never]: T[K] extends (...args: infer P) => infer V ? Omit<Remote<P, V, R>, 'options'> & ((...args: P) => Promise<Awaited<V>>) : never;
 };
 
 /** A class whose instances are actors. */
 export interface RemoteClass<P extends unknown[], T, R> {
   create(...args: P): Promise<Methods<T, R>>;
-  with(options: object): RemoteClass<P, T, R>;
+  options(options: object): RemoteClass<P, T, R>;
 }
 
 /** What a program exports. */
@@ -126,7 +126,7 @@ export class Inside<R extends object, A extends object> {
   async run(code: string, { inputs = {}, signal, ...options }: { inputs?: Record<string, unknown>; signal?: AbortSignal } = {}): Promise<{ value: unknown; printed: string }> {
     if (typeof code !== 'string') throw new TypeError(`a snippet is text; got ${typeof code}`);
     const ref = this.#driver.call('run', [code, this.#data({ ...inputs }, 'inputs')], [], { name: 'snippet', ...options });
-    const got: any = await this.#got(ref, { signal });
+    const got: any = await this.#got(ref, signal === undefined ? {} : { signal });
     return { value: this.#read(got.value), printed: String(got.printed) };
   }
 
@@ -158,7 +158,7 @@ export class Inside<R extends object, A extends object> {
       return made;
     };
     const call = (...args: unknown[]) => this.#value(ref(...args), OF_CALL, name, program);
-    return Object.assign(call, { ref, with: (more: object) => this.#function(program, name, { ...options, ...more }) });
+    return Object.assign(call, { ref, options: (more: object) => this.#function(program, name, { ...options, ...more }) });
   }
 
   #class(program: Sent<R, A>, name: string, options: object, known: string): any {
@@ -166,7 +166,7 @@ export class Inside<R extends object, A extends object> {
       const data = this.#data(args, `${name}() argument `);
       return this.#handle(await this.#driver.create([program.sent(), name, data], options), known, program);
     };
-    return { create, with: (more: object) => this.#class(program, name, { ...options, ...more }, known) };
+    return { create, options: (more: object) => this.#class(program, name, { ...options, ...more }, known) };
   }
 
   #handle(actor: A, known: string, program?: Sent<R, A>): object {
