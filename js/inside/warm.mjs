@@ -3,7 +3,7 @@
 // Each page that a sandbox writes to is copied for it, which takes longer than most calls. What is made in a first call is in the
 // snapshot; later ones write to a fifth of the pages.
 
-const TIMES = 30;
+const TIMES = 10;
 const encoder = new TextEncoder();
 
 const PROGRAM = `

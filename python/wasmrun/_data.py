@@ -2,7 +2,8 @@
 
 Owns one format, which is the same in both directions: a tag for each value, and its parts behind it. What a sandbox has made is
 only ever read as this: there are no pickles, and no code in it. Classes of dataclasses, enums and exceptions are names. In front
-of a value may stand which objects among its handles are the programs that define them.
+of a value may stand which objects among its handles are the programs that define them. `js/lib/inside/data.ts` has the same format, with
+kinds for what Python has not, which are only read here.
 
 Runs on any Python from 3.11 on, also in sandboxes: it imports nothing that is not in the standard library there.
 """
