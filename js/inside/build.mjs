@@ -32,11 +32,39 @@ async function worlds() {
   return wit;
 }
 
-/** The bindings of componentize-js, without the objects that they make in each call for a log that nobody reads. */
-function quiet(bindings) {
-  const changed = bindings.replaceAll(/^ *_debugLog\((?:'[^']*'|'[^']*', \{[^}]*\})\);\n/gm, '');
-  if (changed === bindings) throw new Error('the bindings of componentize-js are not what they were');
-  return changed;
+// What arguments of imports are copied to would be freed when the call of the export is over, which for a program is its end. Nobody
+// needs it once the import has returned, so the next one has it again.
+const LENDING = `
+var [room, roomSize, used] = [0, 0, 0];
+function lend(_, __, align, size) {
+  let at = (used + align - 1) & -align;
+  if (at + size > roomSize) {
+    roomSize = Math.max(1024, 2 * roomSize, size);
+    room = $realloc(0, 0, 8, roomSize);
+    at = 0;
+  }
+  used = at + size;
+  return room + at;
+}
+`;
+
+/** The bindings of componentize-js, without what they cost each call, and what they keep. */
+function mended(bindings) {
+  const exported = bindings.indexOf('async function export_');
+  const changed = (part, pattern, by) => {
+    const made = part.replaceAll(pattern, by);
+    if (made === part) throw new Error(`the bindings of componentize-js are not what they were: there is no ${pattern}`);
+    return made;
+  };
+  // They make objects for a log that nobody reads.
+  const log = /^ *_debugLog\((?:'[^']*'|'[^']*', \{[^}]*\})\);\n/gm;
+  let imports = changed(bindings.slice(0, exported), log, '');
+  imports = changed(imports, '= $realloc(0, 0,', '= lend(0, 0,');
+  imports = changed(imports, ', $realloc, $memory)', ', lend, $memory)');
+  imports = changed(imports, /^ *(?:ret = )?\$import_\w+(?:\$\w+)*\(.*\);\n/gm, '$&used = 0;\n');
+  let exports = changed(bindings.slice(exported), log, '');
+  exports = changed(exports, /^async function export_.*\{\n/gm, '$&room = roomSize = used = 0;\n');
+  return `${imports}${LENDING}${exports}`;
 }
 
 async function bundled() {
@@ -72,7 +100,7 @@ imports.forEach(([, name, count], at) => {
 const world = {
   env,
   stdin: '--initializer-script-path initializer.js --strip-path-prefix / source.js',
-  files: { 'initializer.js': quiet(jsBindings), 'source.js': await bundled() },
+  files: { 'initializer.js': mended(jsBindings), 'source.js': await bundled() },
 };
 const made = await snapshot(wasm, { world, host, init: 'componentize.wizer', warm });
 const core = splicer.stubWasi(made, FEATURES, undefined, wit, WORLD);

@@ -77,7 +77,7 @@ export function remote(given: any, options: Options = {}): any {
     const data = host.data(args, `${given.name}() argument `);
     return host.spawn(program(), nameOf(given), data, args.filter(ObjectRef.is), asked(options, OF_TASKS));
   };
-  return Object.assign((...args: unknown[]) => host.settled(ref(...args)), { ref, options: more });
+  return Object.assign((...args: unknown[]) => host.settled(ref(...args), true), { ref, options: more });
 }
 
 export function spawn(given: Function, ...args: unknown[]): ObjectRef {

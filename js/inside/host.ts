@@ -80,7 +80,7 @@ export function actorHandle(actor: Actor, methods: string): any {
         const given = data(args, `${name}() argument `);
         return new ObjectRef(faults(() => actor.call('call', [value(text(name)), value(given)])), 'p');
       };
-      return Object.assign((...args: unknown[]) => settled(ref(...args)), { ref });
+      return Object.assign((...args: unknown[]) => settled(ref(...args), true), { ref });
     },
   });
   actors.set(made, { actor, methods });
@@ -325,12 +325,12 @@ export function findActor(name: string): any {
   return actorHandle(faults(() => find(name)), '');
 }
 
-let settle: (ref: ObjectRef) => Promise<unknown>;
+let settle: (ref: ObjectRef, isOurs: boolean) => Promise<unknown>;
 
 /** `loop.ts` is above this. */
 export function settleBy(by: typeof settle): void {
   settle = by;
 }
 
-/** The value of an object, as a promise. */
-export const settled = (ref: ObjectRef): Promise<unknown> => settle(ref);
+/** The value of an object, as a promise. One that is ours, and that nobody else has, is given back then. */
+export const settled = (ref: ObjectRef, isOurs = false): Promise<unknown> => settle(ref, isOurs);

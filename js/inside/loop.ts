@@ -6,7 +6,7 @@
 import { arrived, get, settleBy, ObjectRef } from './host';
 
 type Timer = { id: number; due: number; every?: number; run: () => void };
-type Waiting = { ref: ObjectRef; resolve: (value: unknown) => void; reject: (error: unknown) => void };
+type Waiting = { ref: ObjectRef; isOurs: boolean; resolve: (value: unknown) => void; reject: (error: unknown) => void };
 
 // No more than it is sure to have room for.
 const MOST_MS = 2 ** 31 - 1;
@@ -52,7 +52,7 @@ function turn(): void {
     }
     const done = waiting.filter((_, at) => failed !== undefined || ready.includes(at));
     waiting = waiting.filter((it) => !done.includes(it));
-    for (const { ref, resolve, reject } of done) {
+    for (const { ref, isOurs, resolve, reject } of done) {
       if (failed !== undefined) {
         reject(failed);
         continue;
@@ -62,6 +62,7 @@ function turn(): void {
       } catch (error) {
         reject(error);
       }
+      if (isOurs) ref[Symbol.dispose]();
     }
   } else if (left !== undefined && left > 0) {
     return come(left);
@@ -111,9 +112,9 @@ export function watched<T>(promise: PromiseLike<T>): Promise<T> {
 }
 
 settleBy(
-  (ref) =>
+  (ref, isOurs) =>
     new Promise((resolve, reject) => {
-      waiting.push({ ref, resolve, reject });
+      waiting.push({ ref, isOurs, resolve, reject });
       come(0);
     }),
 );

@@ -380,7 +380,8 @@ export function write(value: unknown, ref: (value: object) => Handle | undefined
   try {
     const to = new Writer(ref, what, bytes);
     to.value(value);
-    return new Uint8Array(to.done());
+    const written = to.done();
+    return written.buffer === bytes.buffer ? new Uint8Array(written) : written;
   } finally {
     spare = bytes;
   }

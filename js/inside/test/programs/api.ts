@@ -60,6 +60,12 @@ export default async function (...args: string[]): Promise<void> {
   same((await thrown(() => get(slow)))[0], 'TaskCancelledError', 'cancel');
   same((await thrown(() => get(spawn(hang), 0)))[0], 'GetTimeoutError', 'time is up');
 
+  // More than the task's memory in all: what is copied for a call does not stay.
+  const large = new Uint8Array(8 << 20);
+  for (let at = 0; at < 40; at++) {
+    using _ = put(large);
+  }
+
   const counter = await Counter.options({ name: 'inside' }).create(10);
   same([await counter.add(1), get(counter.add.ref(1)), await counter.slowly(1), await remote(add)(counter, 1)], [11, 12, 13, 14], 'an actor');
   same(await getActor<Counter>('inside').add(1), 15, 'by name');
