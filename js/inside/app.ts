@@ -8,6 +8,7 @@ import { watched } from './loop';
 import { line, taken } from './console';
 import * as guest from './guest';
 import { crossing, get, joined, ObjectRef, Postcard, text } from './host';
+import { release } from '../lib/inside/data';
 import { evaluated, find, has, load, loadText } from './program';
 
 // How much of each part of an error is told, in characters: errors go along with other messages, as text.
@@ -103,6 +104,7 @@ function after(first: unknown, then: () => unknown): unknown {
 /** Arguments, where objects stand for their values. */
 function resolved(given: Uint8Array): unknown[] {
   const args = new Postcard(given).data() as unknown[];
+  release(given);
   for (let at = 0; at < args.length; at++) {
     const ref = args[at];
     if (!ObjectRef.is(ref)) continue;

@@ -6,7 +6,7 @@ import { Actor, create as createActor, find, type Options as ActorOptions } from
 import { Object as Stored, put as store, putWith, wait as await_, type Fault, type Form } from 'wasmrun:runtime/objects@0.1.0';
 import { spawn as spawnTask, type Argument, type Options as TaskOptions } from 'wasmrun:runtime/tasks@0.1.0';
 
-import { decoded, read, write, type Handle } from '../lib/inside/data';
+import { decoded, read, release, write, type Handle } from '../lib/inside/data';
 import { ActorDiedError, DependencyError, GetTimeoutError, LimitError, RefusedError, TaskCancelledError, TaskError, TrapError } from './errors';
 import { show } from './console';
 
@@ -78,7 +78,9 @@ export function actorHandle(actor: Actor, methods: string): any {
       }
       const ref = (...args: unknown[]): ObjectRef => {
         const given = data(args, `${name}() argument `);
-        return new ObjectRef(faults(() => actor.call('call', [value(text(name)), value(given)])), 'p');
+        const made = faults(() => actor.call('call', [value(text(name)), value(given)]));
+        release(given);
+        return new ObjectRef(made, 'p');
       };
       return Object.assign((...args: unknown[]) => settled(ref(...args), true), { ref });
     },
@@ -239,10 +241,16 @@ export function crossing(given: unknown, what: string, names: Uint8Array[] = [])
     },
     what,
   );
-  // As a rule there are none, and calls are to be cheap.
-  if (!objects.length && !of_actors.length) return joined([number(bytes.length), bytes, [0, 0]]);
-  names.push(...objects, ...of_actors);
-  return joined([number(bytes.length), bytes, number(objects.length), ...objects, number(of_actors.length), ...of_actors]);
+  let all: Uint8Array;
+  if (!objects.length && !of_actors.length) {
+    // As a rule there are none, and calls are to be cheap.
+    all = joined([number(bytes.length), bytes, [0, 0]]);
+  } else {
+    names.push(...objects, ...of_actors);
+    all = joined([number(bytes.length), bytes, number(objects.length), ...objects, number(of_actors.length), ...of_actors]);
+  }
+  release(bytes);
+  return all;
 }
 
 /** The arguments of a call. */
@@ -257,7 +265,12 @@ const object = (val: Stored): Argument => ({ tag: 'object', val });
 export function get(ref: ObjectRef, timeout?: number): unknown {
   const { handle, kind } = ObjectRef.parts(ref);
   const { form, bytes } = faults(() => handle.get(milliseconds(timeout)));
-  if (form.tag === 'buffer') return new (BUFFERS.get(form.val))(new Uint8Array(bytes).buffer);
+  const got = form.tag === 'buffer' ? new (BUFFERS.get(form.val))(new Uint8Array(bytes).buffer) : decodedBy(kind, bytes);
+  release(bytes);
+  return got;
+}
+
+function decodedBy(kind: string, bytes: Uint8Array): unknown {
   const from = new Postcard(bytes);
   switch (kind) {
     case 'p': {
@@ -285,7 +298,9 @@ export function arrived(refs: ObjectRef[], count: number, timeout?: number): num
 export function put(given: unknown): ObjectRef {
   const names: Uint8Array[] = [];
   const bytes = crossing(given, 'put() argument', names);
-  return new ObjectRef(faults(() => (names.length ? putWith(POSTCARD, bytes, names) : store(POSTCARD, bytes))), 'd');
+  const made = faults(() => (names.length ? putWith(POSTCARD, bytes, names) : store(POSTCARD, bytes)));
+  release(bytes);
+  return new ObjectRef(made, 'd');
 }
 
 // Programs that are no longer go along with each call of them.
@@ -312,7 +327,9 @@ export function textOf(program: Uint8Array): string {
 export function spawn(program: Uint8Array, name: string, given: Uint8Array, after: ObjectRef[], options: TaskOptions): ObjectRef {
   const args = [value(program), value(text(name)), value(given)];
   for (let at = 0; at < after.length; at++) args.push(object(ObjectRef.parts(after[at]!).handle));
-  return new ObjectRef(faults(() => spawnTask('call', args, options)), 'p');
+  const made = faults(() => spawnTask('call', args, options));
+  release(given);
+  return new ObjectRef(made, 'p');
 }
 
 /** Creates an actor of a class of a program. */

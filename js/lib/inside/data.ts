@@ -16,6 +16,14 @@ export type Handle = { tag: 'R' | 'H'; at: number; kind: string };
 /** A value that cannot cross: the message says where it is and why. */
 export class NotData extends TypeError {}
 
+const LARGE = 64 << 10;
+
+/** Gives back the memory of bytes that nobody needs any more, if it is much: the garbage collector may come too late for it. */
+export function release(bytes: Uint8Array): void {
+  // Newer than the types.
+  if (bytes.byteLength > LARGE) (bytes.buffer as any).transfer?.(0);
+}
+
 const encoder = new TextEncoder();
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
@@ -151,6 +159,7 @@ class Writer {
     if (this.at + count <= this.bytes.length) return;
     const larger = new Uint8Array(Math.max(2 * this.bytes.length, this.at + count));
     larger.set(this.done());
+    release(this.bytes);
     this.bytes = larger;
   }
 
