@@ -8,7 +8,7 @@ import { watched } from './loop';
 import { line, taken } from './console';
 import * as guest from './guest';
 import { crossing, get, joined, ObjectRef, Postcard, text } from './host';
-import { release } from '../lib/inside/data';
+import { release } from '../lib/inside/text';
 import { evaluated, find, has, load, loadText } from './program';
 
 // How much of each part of an error is told, in characters: errors go along with other messages, as text.

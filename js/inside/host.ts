@@ -6,7 +6,8 @@ import { Actor, create as createActor, find, type Options as ActorOptions } from
 import { Object as Stored, put as store, putWith, wait as await_, type Fault, type Form } from 'wasmrun:runtime/objects@0.1.0';
 import { spawn as spawnTask, type Argument, type Options as TaskOptions } from 'wasmrun:runtime/tasks@0.1.0';
 
-import { decoded, read, release, write, type Handle } from '../lib/inside/data';
+import { read, write, type Handle } from '../lib/inside/data';
+import { decoded, release } from '../lib/inside/text';
 import { ActorDiedError, DependencyError, GetTimeoutError, LimitError, RefusedError, TaskCancelledError, TaskError, TrapError } from './errors';
 import { show } from './console';
 

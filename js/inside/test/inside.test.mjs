@@ -3,9 +3,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { load } from './modules.mjs';
+import { here, load } from './modules.mjs';
 
 const { Inside, SandboxError } = await load('inside');
+const { bundle } = await load('bundle');
 const { read, write } = await load('data');
 const nobody = () => undefined;
 const data = (value) => ({ bytes: write(value, nobody), objects: [], actors: [] });
@@ -34,7 +35,7 @@ function made(answer = () => ({ value: data(null), printed: '' })) {
 
 function thrown(error, told) {
   return () => {
-    throw Object.assign(new Error('guest'), { payload: { class: 'Error', message: 'm', stack: 'f@x:1:2', details: data({ error, printed: 'before\u001b[2J\n' }), ...told } });
+    throw Object.assign(new Error('guest'), { value: { class: 'Error', message: 'm', stack: 'f@x:1:2', details: data({ error, printed: 'before\u001b[2J\n' }), ...told } });
   };
 }
 
@@ -54,7 +55,7 @@ test('a function goes as its text, with the names of the guest', async () => {
 
 test('references among the arguments are dependencies, and actors are handles', async () => {
   const { inside, asked } = made();
-  const ref = inside.put({ big: 1 });
+  const ref = await inside.put({ big: 1 });
   assert.deepEqual(await inside.value(ref), { big: 1 });
   const Counter = inside.remote(class Counter { add() {} _own() {} });
   const counter = await Counter.create(1);
@@ -96,7 +97,7 @@ test('snippets have inputs, and give what they return', async () => {
 
 test('names of a program are functions and classes', async () => {
   const { inside, asked } = made();
-  const app = inside.program({ text: `return {}; //${'x'.repeat(3000)}`, map: '{}' });
+  const app = await inside.program({ text: `return {}; //${'x'.repeat(3000)}`, map: '{}' });
   await app.square(3);
   await app.square.options({ cpus: 1 })(3);
   await (await app.Counter.create(0)).add(1);
@@ -105,4 +106,13 @@ test('names of a program are functions and classes', async () => {
   assert.equal(asked[0].args[0].tag, 'stored');
   assert.equal(asked[0].args[0].val, asked[2].args[0].val);
   assert.equal(await app, app);
+});
+
+test('places in a bundle are told as those of the sources', async () => {
+  const program = await bundle(here('programs/hostile.ts'));
+  const lines = program.text.split('\n');
+  const row = lines.findIndex((it) => it.includes('nobody handles it')) + 1;
+  const { inside } = made(thrown(new Error('x'), { stack: `rejected@hostile.ts.bundle:${row}:10\nother` }));
+  const app = await inside.program(program);
+  await assert.rejects(app.rejected(), (error) => /at rejected@.*hostile\.ts:7:\d+ \(in the sandbox\)\n    at other/.test(error.stack));
 });

@@ -19,8 +19,8 @@ export interface Driver<R extends object, A extends object> {
   /** Calls the method `call` of such an actor. */
   invoke(actor: A, args: unknown[], options: object): R;
   /** Stores a value of a type of the interpreter's: bytes, or the record `data`. */
-  store(type: 'list<u8>' | 'data', value: unknown): R;
-  /** The typed value of an object. Rejects with an error whose `payload` is that of the failed function, if it had one. */
+  store(type: 'list<u8>' | 'data', value: unknown): R | Promise<R>;
+  /** The typed value of an object. Rejects with an error whose `value` is the error case of the function, if it has failed with that. */
   get(ref: R, options: { signal?: AbortSignal }): Promise<unknown>;
   isRef(value: object): value is R;
   isActor(value: object): value is A;
@@ -102,13 +102,15 @@ export class Inside<R extends object, A extends object> {
     }
     const name = given.name || 'remote';
     const text = `"use strict";const { ${GUEST.join(', ')} } = ${GUEST_OF_SANDBOX};const exported = {};\nexported[${JSON.stringify(name)}] = (${source}\n);return exported;\n//# sourceURL=${name}`;
-    const program = new Sent(this.#driver, { text, map: '' });
+    const program: Sent = { crossing: { tag: 'text', val: text } };
     return source.startsWith('class') ? this.#class(program, name, options, methods(given)) : this.#function(program, name, options);
   }
 
   /** What a bundled program exports. Which of it are classes, the caller says: `create` is for those. */
-  program<M>(of: Program, options: object = {}): Exports<M, R> {
-    const program = new Sent(this.#driver, of);
+  async program<M>(of: Program, options: object = {}): Promise<Exports<M, R>> {
+    const isShort = Buffer.byteLength(of.text) <= MOST_ALONG;
+    const crossing = isShort ? { tag: 'text', val: of.text } : { tag: 'stored', val: await this.#driver.store('list<u8>', Buffer.from(of.text)) };
+    const program: Sent = { crossing, of };
     const made = new Map<string, unknown>();
     return new Proxy(Object.create(null), {
       get: (_, name) => {
@@ -131,8 +133,8 @@ export class Inside<R extends object, A extends object> {
   }
 
   /** Stores a value of JavaScript's. */
-  put(value: unknown): R {
-    const ref = this.#driver.store('data', this.#data(value, 'put() argument'));
+  async put(value: unknown): Promise<R> {
+    const ref = await this.#driver.store('data', this.#data(value, 'put() argument'));
     this.#kinds.set(ref, STORED);
     return ref;
   }
@@ -149,11 +151,11 @@ export class Inside<R extends object, A extends object> {
     return this.#actors.get(handle)?.actor;
   }
 
-  #function(program: Sent<R, A>, name: string, options: object): any {
+  #function(program: Sent, name: string, options: object): any {
     const ref = (...args: unknown[]): R => {
       const after = args.filter((it): it is R => typeof it === 'object' && it !== null && this.#driver.isRef(it));
       const data = this.#data(args, `${name}() argument `);
-      const made = this.#driver.call('call', [program.sent(), name, data], after, { name, ...options });
+      const made = this.#driver.call('call', [program.crossing, name, data], after, { name, ...options });
       this.#kinds.set(made, OF_CALL);
       return made;
     };
@@ -161,15 +163,15 @@ export class Inside<R extends object, A extends object> {
     return Object.assign(call, { ref, options: (more: object) => this.#function(program, name, { ...options, ...more }) });
   }
 
-  #class(program: Sent<R, A>, name: string, options: object, known: string): any {
+  #class(program: Sent, name: string, options: object, known: string): any {
     const create = async (...args: unknown[]) => {
       const data = this.#data(args, `${name}() argument `);
-      return this.#handle(await this.#driver.create([program.sent(), name, data], options), known, program);
+      return this.#handle(await this.#driver.create([program.crossing, name, data], options), known, program);
     };
     return { create, options: (more: object) => this.#class(program, name, { ...options, ...more }, known) };
   }
 
-  #handle(actor: A, known: string, program?: Sent<R, A>): object {
+  #handle(actor: A, known: string, program?: Sent): object {
     const names = known ? known.split(',') : undefined;
     const made = new Proxy(Object.create(null), {
       get: (_, name) => {
@@ -220,25 +222,25 @@ export class Inside<R extends object, A extends object> {
     }
   }
 
-  async #value(ref: R, kind: string, name: string, program?: Sent<R, A>, options: { signal?: AbortSignal } = {}): Promise<any> {
+  async #value(ref: R, kind: string, name: string, program?: Sent, options: { signal?: AbortSignal } = {}): Promise<any> {
     const got: any = await this.#got(ref, options, name, program);
     if (kind === STORED) return this.#read(got);
     if (got.printed) this.#show(name, plain(got.printed));
     return this.#read(got.value);
   }
 
-  async #got(ref: R, options: { signal?: AbortSignal }, name = '', program?: Sent<R, A>): Promise<unknown> {
+  async #got(ref: R, options: { signal?: AbortSignal }, name = '', program?: Sent): Promise<unknown> {
     try {
       return await this.#driver.get(ref, options);
     } catch (error: any) {
-      const told = error?.payload;
-      if (told === undefined || typeof told.stack !== 'string') throw error;
+      const told = error?.value;
+      if (typeof told?.stack !== 'string') throw error;
       throw this.#thrown(told, error, name, program);
     }
   }
 
   /** What a program has thrown, as an error of here. */
-  #thrown(told: any, error: any, name: string, program?: Sent<R, A>): Error {
+  #thrown(told: any, error: any, name: string, program?: Sent): Error {
     let details: any;
     try {
       details = this.#read(told.details);
@@ -249,50 +251,33 @@ export class Inside<R extends object, A extends object> {
     if (details.printed && name) this.#show(name, plain(String(details.printed)));
     const thrown = details.error;
     const made: any = thrown instanceof Error ? thrown : new SandboxError(plain(`${told.class}: ${told.message}`), { cause: thrown });
-    if (told.class === 'ReferenceError' && program?.isAlone) {
+    if (told.class === 'ReferenceError' && program !== undefined && program.of === undefined) {
       made.message += ': remote() takes nothing along of what is around a function; pass it as an argument, or bundle the file with program()';
     }
     const lines = plain(told.stack).trimEnd().split('\n');
-    const stack = lines.map((line) => `\n    at ${program?.place(line) ?? line} (in the sandbox)`).join('');
+    const stack = lines.map((line) => `\n    at ${program === undefined ? line : place(program, line)} (in the sandbox)`).join('');
     Object.defineProperty(made, 'stack', { value: `${made.name}: ${made.message}${stack}`, writable: true, configurable: true });
     if (error.task !== undefined) Object.defineProperty(made, 'task', { value: error.task, configurable: true });
     return made;
   }
 }
 
-/** A program and where it is. */
-class Sent<R extends object, A extends object> {
-  readonly isAlone: boolean;
-  #driver: Driver<R, A>;
-  #of: Program;
-  #sent: unknown;
-  #map: SourceMap | undefined;
+/** A program as the variant `program`, and as it was bundled, if it was. */
+interface Sent {
+  readonly crossing: unknown;
+  readonly of?: Program;
+  map?: SourceMap;
+}
 
-  constructor(driver: Driver<R, A>, of: Program) {
-    this.#driver = driver;
-    this.#of = of;
-    this.isAlone = of.map === '';
-  }
-
-  /** As the variant `program`. */
-  sent(): unknown {
-    const { text } = this.#of;
-    if (this.#sent === undefined) {
-      const isShort = Buffer.byteLength(text) <= MOST_ALONG;
-      this.#sent = isShort ? { tag: 'text', val: text } : { tag: 'stored', val: this.#driver.store('list<u8>', Buffer.from(text)) };
-    }
-    return this.#sent;
-  }
-
-  /** A line of a stack with its place in the sources. */
-  place(line: string): string {
-    const [, of, row, column] = /^(.*)@.*:(\d+):(\d+)$/.exec(line) ?? [];
-    if (of === undefined || this.isAlone) return line;
-    this.#map ??= new SourceMap(JSON.parse(this.#of.map));
-    // Rows and columns of maps begin with 0.
-    const found: any = this.#map.findEntry(Number(row) - 2, Number(column) - 1);
-    return found.originalSource === undefined ? line : `${of || '<anonymous>'}@${found.originalSource}:${found.originalLine + 1}:${found.originalColumn + 1}`;
-  }
+/** A line of a stack with its place in the sources. */
+function place(program: Sent, line: string): string {
+  const [, name, row, column] = /^(.*)@.*:(\d+):(\d+)$/.exec(line) ?? [];
+  if (program.of === undefined || row === undefined) return line;
+  program.map ??= new SourceMap(JSON.parse(program.of.map));
+  // Rows and columns of maps begin with 0, and the first row of the text is ours.
+  const found: any = program.map.findEntry(Number(row) - 2, Number(column) - 1);
+  if (found.originalSource === undefined) return line;
+  return `${name || '<anonymous>'}@${found.originalSource}:${found.originalLine + 1}:${found.originalColumn + 1}`;
 }
 
 /** The names of a class's methods, for the error of a call of another. */
