@@ -4,6 +4,9 @@
 //! what came of many in one answer ([`mail`]). Must not: know values of JavaScript, which `lib/codec.ts` makes of bytes; names,
 //! promises and the classes of errors are TypeScript's (`lib/*.ts`).
 
+// Nothing is exported to a test of it.
+#![cfg_attr(test, allow(dead_code))]
+
 #![allow(
     missing_docs,
     reason = "what TypeScript sees is documented in `lib/native.ts`"
