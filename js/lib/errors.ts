@@ -35,6 +35,13 @@ export class GetTimeoutError extends WasmrunError {
   }
 }
 
+/** A file cannot be bundled for sandboxes: the message says where and why. */
+export class BundleError extends WasmrunError {
+  static {
+    this.prototype.name = 'BundleError';
+  }
+}
+
 /** A task or call failed. */
 export class TaskError extends WasmrunError {
   /** The id of the one that failed first. */

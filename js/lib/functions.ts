@@ -4,7 +4,7 @@
  * Owns how arguments become those of a call, and what can be asked for one.
  */
 
-import { type Codec, type Rows, codecOf, isOptional } from './codec.js';
+import { type Codec, type Handle, type Rows, codecOf, isOptional } from './codec.js';
 import { type Actor, type ActorDescription, type Held, type Ref, actor, ref } from './handles.js';
 import type { Link, Result } from './link.js';
 import { camel, pascal } from './names.js';
@@ -139,10 +139,9 @@ function count({ name, params }: Signature, found: number): void {
 }
 
 /** Writes a command that gets a number. Nothing is written where its values do not fit. */
-function command(link: Link, write: (to: Packet, id: number) => void): { id: number; to: Packet } {
+function command(link: Link, write: (to: Packet, id: number) => void, id = link.number()): { id: number; to: Packet } {
   const to = link.begin();
   const [start, beside] = [to.length, to.buffers.length];
-  const id = link.number();
   try {
     write(to, id);
   } catch (error) {
@@ -184,15 +183,16 @@ function asking(link: Link, callee: Callee, options: object, name: string): Call
 
 /** What is called by a command; `write` writes what is between its number and its values. */
 function callable(link: Link, of: Signature, op: number, signal: AbortSignal | undefined, write: (to: Packet) => void) {
-  const begin = (flags: number, values: readonly unknown[]) => {
+  const begin = (flags: number, values: readonly unknown[], number?: number, after?: readonly Handle[]) => {
     count(of, values.length);
-    return command(link, (to, id) => {
+    const fill = (to: Packet, id: number) => {
       to.u8(op);
       to.u8(flags);
       to.f64(id);
       write(to);
-      link.values(to, of.params, values, of.name);
-    });
+      link.values(to, of.params, values, of.name, after);
+    };
+    return command(link, fill, number);
   };
   const wanted = signal === undefined ? IS_WANTED : IS_WANTED | IS_ALONE;
   const call = (...values: unknown[]): Promise<unknown> => {
@@ -216,7 +216,17 @@ function callable(link: Link, of: Signature, op: number, signal: AbortSignal | u
       link.end(to);
       return ref(link, id, of.result, of.name);
     },
+    [BEGIN](id: number, values: readonly unknown[], after: readonly Handle[]): void {
+      link.end(begin(0, values, id, after).to);
+    },
   });
+}
+
+const BEGIN = Symbol('wasmrun.begin');
+
+/** Calls a function under a number that is taken, once these are there besides its arguments. It is told to nobody. */
+export function begin(of: Fn, id: number, values: readonly unknown[], after: readonly Handle[]): void {
+  (of as unknown as { [BEGIN](id: number, values: readonly unknown[], after: readonly Handle[]): void })[BEGIN](id, values, after);
 }
 
 /** A function of a module, by the number that the compiled part has for it. */

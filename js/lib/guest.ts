@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /**
  * `wasmrun/guest`: what programs in sandboxes use of wasmrun.
  *

@@ -45,19 +45,23 @@ const unused = new FinalizationRegistry<{ link: Link; id: number }>(({ link, id 
 /** What makes one; nobody else has it. */
 const own = Symbol('wasmrun.own');
 
+/** What is known of the type of an object. */
+export const RESULT = Symbol('wasmrun.result');
+
 /** An object that is there or will be: what a task makes, or what was put. It is an argument wherever its value is. */
 export class Ref<T = unknown> {
   /** What people call it. */
   readonly name: string;
   /** @internal */
   readonly [HANDLE]: Held;
-  readonly #result: Result;
+  /** @internal */
+  [RESULT]: Result;
 
   /** @internal */
   constructor(key: symbol, held: Held, result: Result, name: string) {
     if (key !== own) throw new TypeError('a Ref is made by .ref(…) of a function, or by put');
     this[HANDLE] = held;
-    this.#result = result;
+    this[RESULT] = result;
     this.name = name;
   }
 
@@ -68,27 +72,8 @@ export class Ref<T = unknown> {
    * @throws {GetTimeoutError} After `timeout` milliseconds. What makes it goes on, also when `signal` ends the wait.
    */
   get(options: WaitOptions = {}): Promise<T> {
-    const held = this[HANDLE];
-    const { link } = held;
-    try {
-      link.check();
-      options.signal?.throwIfAborted();
-      const object = held.number('Ref.get()');
-      const isLimited = options.signal !== undefined || options.timeout !== undefined;
-      const id = link.number();
-      const answer = isLimited
-        ? link.limited(id, this.#result, this.name, options, false)
-        : link.wait(id, this.#result, this.name);
-      const to = link.begin();
-      to.u8(GET);
-      to.u8(isLimited ? IS_ALONE : 0);
-      to.f64(id);
-      to.f64(object);
-      link.end(to);
-      return answer as Promise<T>;
-    } catch (error) {
-      return Promise.reject(error);
-    }
+    const ofJavaScript = this[HANDLE].link.inside?.value(this, options);
+    return (ofJavaScript ?? read(this, options)) as Promise<T>;
   }
 
   /** Lets the object go. What makes it goes on. */
@@ -99,6 +84,29 @@ export class Ref<T = unknown> {
   /** @internal */
   [inspect.custom](): string {
     return `Ref { ${this.name} }`;
+  }
+}
+
+/** The value of an object, as its type says. */
+export function read(of: Ref, options: WaitOptions): Promise<unknown> {
+  const held = of[HANDLE];
+  const { link } = held;
+  try {
+    link.check();
+    options.signal?.throwIfAborted();
+    const object = held.number('Ref.get()');
+    const isLimited = options.signal !== undefined || options.timeout !== undefined;
+    const id = link.number();
+    const answer = isLimited ? link.limited(id, of[RESULT], of.name, options, false) : link.wait(id, of[RESULT], of.name);
+    const to = link.begin();
+    to.u8(GET);
+    to.u8(isLimited ? IS_ALONE : 0);
+    to.f64(id);
+    to.f64(object);
+    link.end(to);
+    return answer;
+  } catch (error) {
+    return Promise.reject(error);
   }
 }
 

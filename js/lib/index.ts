@@ -17,6 +17,8 @@ export { Node, connect } from './node.js';
 export type { ConnectOptions, Member, Putable } from './node.js';
 export type { WaitOptions } from './link.js';
 export type { Module } from './module.js';
+export { JavaScriptError } from './inside/inside.js';
+export type { Exports, Remote, RemoteActor, RemoteClass, RemoteMethod, RunOptions } from './remote.js';
 export type { TypedArray } from './numbers.js';
 export type {
   ActorOptions,

@@ -5,7 +5,7 @@
  * together. The process goes on as long as somebody waits.
  */
 
-import { type Codec, type Rows, codecOf, handleOf, known } from './codec.js';
+import { type Codec, type Handle, type Rows, codecOf, handleOf, known } from './codec.js';
 import { ConnectionLostError, type Failure, GuestError, WasmrunError, made } from './errors.js';
 import * as mail from './mail.js';
 import { Reader } from './mail.js';
@@ -50,12 +50,16 @@ export class Link {
   readonly native: NativeSession;
   /** Makes an object or actor of what the node names. */
   readonly name: (link: Link, id: number, actor: unknown) => unknown;
+  /** What reads values of JavaScript from sandboxes; undefined where it is none. */
+  inside: { value(ref: object, options: WaitOptions): Promise<unknown> | undefined } | undefined;
   readonly #packet = new Packet(this);
   readonly #draft = new Packet(this);
   readonly #waiting = new Map<number, Waiting>();
   /** Nobody has a number here that is not answered. */
   #next = 1;
   #isScheduled = false;
+  /** What is sent later, in its order; undefined if nothing is held back. */
+  #held: (() => void)[] | undefined;
   #isClosed = false;
 
   constructor(name: (link: Link, id: number, actor: unknown) => unknown) {
@@ -120,13 +124,44 @@ export class Link {
     this.#isScheduled = false;
     const it = this.#packet;
     if (it.length === 0) return;
+    if (this.#held === undefined) {
+      this.#send(it.bytes, it.length, it.buffers);
+    } else {
+      const bytes = Buffer.from(it.bytes.subarray(0, it.length));
+      const buffers = it.buffers.map((of) => new Uint8Array(of));
+      this.#held.push(() => this.#send(bytes, bytes.length, buffers));
+    }
+    it.reset();
+  }
+
+  #send(bytes: Uint8Array, length: number, buffers: Uint8Array[]): void {
     try {
-      this.native.send(it.bytes, it.length, it.buffers);
+      this.native.send(bytes, length, buffers);
     } catch (error) {
       this.#fail(new WasmrunError((error as Error).message));
-    } finally {
-      it.reset();
     }
+  }
+
+  /** Has a command written once `until` is settled, which is the same for all. What is asked for after it stays behind it. */
+  later(until: Promise<unknown>, command: () => void): void {
+    this.check();
+    this.flush();
+    if (this.#held === undefined) {
+      this.#held = [];
+      const go = () => {
+        // What was asked for in this turn is behind them.
+        this.flush();
+        const held = this.#held ?? [];
+        this.#held = undefined;
+        for (const it of held) {
+          if (this.#isClosed) return;
+          it();
+          this.flush();
+        }
+      };
+      until.then(go, go);
+    }
+    this.#held.push(command);
   }
 
   /** What to do once a command is written. */
@@ -181,12 +216,22 @@ export class Link {
     }
   }
 
-  /** The values of a call, behind their number. */
-  values(to: Packet, params: readonly { name: string; codec: Codec }[], values: readonly unknown[], name: string): void {
-    to.u32(params.length);
+  /** The values of a call, behind their number, and objects that it waits for besides. */
+  values(
+    to: Packet,
+    params: readonly { name: string; codec: Codec }[],
+    values: readonly unknown[],
+    name: string,
+    after: readonly Handle[] = [],
+  ): void {
+    to.u32(params.length + after.length);
     params.forEach((param, at) => {
       this.value(to, param.codec, values[at], `${name}() argument ${param.name}`);
     });
+    for (const it of after) {
+      to.u8(3);
+      to.f64(known(this, it));
+    }
   }
 
   /** Waits for a value that a command with this flag brings, for as long as the options say. */
@@ -227,6 +272,26 @@ export class Link {
   numbers(to: Packet, numbers: readonly number[]): void {
     to.u32(numbers.length);
     for (const number of numbers) to.f64(number);
+  }
+
+  /** Writes that a call cannot be made: its object has failed. */
+  refuse(id: number, why: string): void {
+    const to = this.begin();
+    to.u8(packet.REFUSE);
+    to.f64(id);
+    const at = to.open();
+    to.raw(Buffer.from(why));
+    to.close(at);
+  }
+
+  /** Writes of what type an object is that a value has named. */
+  type(id: number, rows: Rows): void {
+    const to = this.begin();
+    to.u8(packet.TYPE);
+    to.f64(id);
+    const at = to.open();
+    to.raw(Buffer.from(JSON.stringify(rows)));
+    to.close(at);
   }
 
   /** An item is not needed any more. */

@@ -2,18 +2,22 @@
 
 import { readFile } from 'node:fs/promises';
 import { basename } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { inspect } from 'node:util';
 
 import { HANDLE, type Rows, codecOf } from './codec.js';
 import { GetTimeoutError, NodeNotRunningError } from './errors.js';
-import { put } from './functions.js';
+import { type ActorOptions, type CallOptions, put } from './functions.js';
 import { Actor, type ActorDescription, type Held, Ref, actor, kill, named } from './handles.js';
+import { Inside } from './inside/inside.js';
+import { Interpreter } from './interpreter.js';
 import { Link, type WaitOptions } from './link.js';
 import { shown } from './misfit.js';
 import { type Module, type ModuleDescription, moduleOf } from './module.js';
 import { type TypedArray, kindOf } from './numbers.js';
 import { OwnNode } from './own.js';
 import { WAIT } from './packet.js';
+import type { Exports, Remote, RemoteClass, RunOptions } from './remote.js';
 
 /** With whom to begin a session. */
 export interface ConnectOptions {
@@ -25,6 +29,8 @@ export interface ConnectOptions {
   identity?: string;
   /** Of a node of its own, as of `wasmrun node start`. */
   nodeOptions?: readonly string[];
+  /** Whether what functions of JavaScript print is printed here when their values come; true if not given. */
+  showsOutput?: boolean;
 }
 
 /** A node of the cluster, as in the state API. */
@@ -39,8 +45,17 @@ export interface Member {
   [field: string]: unknown;
 }
 
-/** What `put` takes. */
+/** What `put` stores as WIT has it. */
 export type Putable = string | TypedArray | ArrayBuffer;
+
+/** What the interpreter's classes are called. */
+const INTERPRETER = 'wasmrun:javascript/';
+
+/** Prints what a function has printed. */
+function show(name: string, text: string): void {
+  const lines = text.endsWith('\n') ? text.slice(0, -1) : text;
+  process.stdout.write(`${name === '' ? lines : lines.replace(/^/gm, `(${name}) `)}\n`);
+}
 
 /** What makes one; nobody else has it. */
 const own = Symbol('wasmrun.own');
@@ -49,15 +64,20 @@ const own = Symbol('wasmrun.own');
 export class Node {
   readonly #link: Link;
   readonly #own: OwnNode | undefined;
+  readonly #interpreter: Interpreter;
+  readonly #inside: Inside<Ref, Actor>;
   /** What the node is called. */
   readonly name: string;
 
   /** @internal */
-  constructor(key: symbol, link: Link, name: string, node: OwnNode | undefined) {
+  constructor(key: symbol, link: Link, name: string, node: OwnNode | undefined, showsOutput: boolean) {
     if (key !== own) throw new TypeError('a session begins with connect()');
     this.#link = link;
     this.name = name;
     this.#own = node;
+    this.#interpreter = new Interpreter(link);
+    this.#inside = new Inside(this.#interpreter, showsOutput ? show : () => {});
+    link.inside = this.#inside;
   }
 
   /** Whether the node is there. */
@@ -78,6 +98,43 @@ export class Node {
     const bytes = module instanceof Uint8Array ? module : await readFile(module);
     const described = await this.#link.ask('load', (id) => this.#link.native.load(id, bytes));
     return moduleOf(this.#link, described as ModuleDescription) as M;
+  }
+
+  /**
+   * A function whose calls run in sandboxes, or a class whose instances are actors there. It goes as its own text, with nothing of
+   * what is around it but the names of `wasmrun/guest`.
+   */
+  remote<P extends unknown[], T>(given: new (...args: P) => T, options?: ActorOptions): RemoteClass<P, T>;
+  remote<P extends unknown[], T>(given: (...args: P) => T, options?: CallOptions): Remote<P, T>;
+  remote(given: unknown, options?: object): unknown {
+    const made = this.#inside.remote(given, options);
+    // It is needed soon. Whoever calls is told what goes wrong.
+    this.#interpreter.load().catch(() => {});
+    return made;
+  }
+
+  /**
+   * What a file of JavaScript or TypeScript exports, to be called in sandboxes, with what it imports:
+   * `node.program<typeof import('./app.js')>('app.ts')`.
+   *
+   * @throws {BundleError} It imports what a sandbox does not have, or is wrong.
+   */
+  program(file: string | URL, options?: CallOptions): Promise<Module>;
+  program<M extends object>(file: string | URL, options?: CallOptions): Promise<Exports<M>>;
+  async program(file: string | URL, options?: CallOptions): Promise<unknown> {
+    // Most programs have no use for what bundles.
+    const { bundle } = await import('./inside/bundle.js');
+    const bundled = await bundle(file instanceof URL ? fileURLToPath(file) : file);
+    await this.#interpreter.load();
+    return this.#inside.program(bundled, options);
+  }
+
+  /**
+   * Runs code that nobody has read, in a sandbox that can start nothing: the body of a function, whose parameters are the properties of
+   * `inputs`. What it returns, and what it printed.
+   */
+  async run(code: string, options?: RunOptions): Promise<{ value: any; printed: string }> {
+    return this.#inside.run(code, options);
   }
 
   /** The value of an object, or the values of several, once all are there. Throws what the first of them fails with. */
@@ -143,15 +200,13 @@ export class Node {
   }
 
   /**
-   * Stores text or a list of numbers, to be given to many tasks: a typed array is a list of its numbers, an ArrayBuffer one of bytes.
-   * Values of other types are stored by a function that takes them: `orders.price.put('order', order)`.
+   * Stores a value, to be given to many tasks. Text is a string of WIT's, a typed array a list of its numbers, an ArrayBuffer one of
+   * bytes; all else is a value of JavaScript's, for functions of `remote()` and programs. A value that has a type of a module is
+   * stored by a function that takes it: `orders.price.put('order', order)`.
    */
-  async put<T extends Putable>(value: T): Promise<Ref<T>> {
+  async put<T>(value: T): Promise<Ref<T>> {
     const kind = value instanceof ArrayBuffer ? 'u8' : kindOf(value)?.wit;
-    if (kind === undefined && typeof value !== 'string') {
-      const instead = "store what has another type by a function that takes it: f.put('parameter', value)";
-      throw new TypeError(`put() argument value: expected a string or a typed array, got ${shown(value)}; ${instead}`);
-    }
+    if (kind === undefined && typeof value !== 'string') return (await this.#inside.put(value)) as Ref<T>;
     const rows: Rows = kind === undefined ? ['string'] : [kind, { list: 0 }];
     return put(this.#link, codecOf(rows), rows, value) as Promise<Ref<T>>;
   }
@@ -166,21 +221,26 @@ export class Node {
     await this.#link.wait(id, null, 'cancel');
   }
 
-  /** An actor of the session's tenant, by its name. Its methods are those of `T`. */
+  /** An actor of the session's tenant, by its name. Its methods are those of `T`, which for a class of JavaScript is `RemoteActor<…>`. */
   async getActor<T extends object = Record<string, any>>(name: string): Promise<Actor & T> {
     const found = await this.#link.ask('getActor', (id) => this.#link.native.findActor(id, name));
-    return actor<T>(this.#link, found as ActorDescription);
+    const described = found as ActorDescription;
+    const made = actor<T>(this.#link, described);
+    if (!described.class.startsWith(INTERPRETER)) return made;
+    await this.#interpreter.load();
+    return this.#inside.found(made) as Actor & T;
   }
 
   /** Ends an actor, also one that is detached. Its calls fail, the one that runs included. */
-  async kill(it: Actor): Promise<void> {
-    if (!(it instanceof Actor)) throw new TypeError(`kill(): expected an Actor, got ${shown(it)}`);
-    return kill(this.#link, this.#held('kill()', it));
+  async kill(it: object): Promise<void> {
+    const of = this.#inside.actor(it) ?? it;
+    if (!(of instanceof Actor)) throw new TypeError(`kill(): expected an Actor, got ${shown(of)}`);
+    return kill(this.#link, this.#held('kill()', of));
   }
 
   /** Why a task, object, actor or placement group does not go on, or where it is, for people. */
-  async explain(what: Ref | Actor | string): Promise<string> {
-    const item = typeof what === 'string' ? 0 : this.#held('explain()', what).number('explain()');
+  async explain(what: object | string): Promise<string> {
+    const item = typeof what === 'string' ? 0 : this.#held('explain()', this.#inside.actor(what) ?? what).number('explain()');
     const name = typeof what === 'string' ? what : '';
     return (await this.#link.ask('explain', (id) => this.#link.native.explain(id, name, item))) as string;
   }
@@ -228,14 +288,15 @@ export class Node {
  * @throws {NodeNotRunningError} No node runs at the address.
  */
 export async function connect(options: string | ConnectOptions = {}): Promise<Node> {
-  const { address, tenant, identity, nodeOptions = [] } = typeof options === 'string' ? { address: options } : options;
+  const given: ConnectOptions = typeof options === 'string' ? { address: options } : options;
+  const { address, tenant, identity, nodeOptions = [], showsOutput = true } = given;
   const job = basename(process.argv[1] ?? '') || 'node';
   const begin = async (at: string | undefined, node: OwnNode | undefined) => {
     const link = new Link(named);
     const connected = link.ask('connect', (id) =>
       link.native.connect(id, at ?? null, tenant ?? null, identity ?? null, job),
     );
-    return new Node(own, link, ((await connected) as { node: string }).node, node);
+    return new Node(own, link, ((await connected) as { node: string }).node, node, showsOutput);
   };
   try {
     return await begin(address, undefined);

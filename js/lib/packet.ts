@@ -16,6 +16,8 @@ export const CANCEL = 7;
 export const FORGET = 8;
 export const RELEASE = 9;
 export const KILL = 10;
+export const TYPE = 11;
+export const REFUSE = 12;
 
 /** Of a call: its value is waited for, and the object is not kept. */
 export const IS_WANTED = 1;

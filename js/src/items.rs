@@ -84,6 +84,15 @@ impl Items {
         }
     }
 
+    /// Says of what type an object is.
+    pub(crate) fn is_of(&mut self, id: u64, ty: ValueType) -> Result<(), String> {
+        match self.all.get_mut(&id) {
+            Some(Item::Object(object)) => object.expected = Expected::Value(ty),
+            _ => return Err(format!("item {id} is no object")),
+        }
+        Ok(())
+    }
+
     pub(crate) fn actor(&self, id: u64) -> Result<&Arc<Living>, String> {
         match self.get(id)? {
             Item::Actor(actor) => Ok(actor),

@@ -4,7 +4,7 @@
 //! bytes, `number` stands for an item (f64), `values` for a count (u32) and so many values:
 //!
 //! ```text
-//! call    flags (u8), number, function (number), values
+//! call    flags (u8), number, function (number), values; those behind the last parameter are objects that it waits for
 //! method  flags (u8), number, actor (number), which (u32), time limit in ms or NaN (f64), values
 //! create  number, class (number), values
 //! put     number, type as JSON (bytes), value
@@ -14,6 +14,8 @@
 //! forget  number of a get or call that waits alone
 //! release number of an item
 //! kill    number, actor (number)
+//! type    object (number), its type as JSON (bytes): of one whose type is not known
+//! refuse  number of a call that cannot be made, why (bytes)
 //!
 //! value   postcard  0, bytes
 //!         numbers   1, kind (u8), bytes
@@ -39,6 +41,8 @@ pub(crate) const CANCEL: u8 = 7;
 pub(crate) const FORGET: u8 = 8;
 pub(crate) const RELEASE: u8 = 9;
 pub(crate) const KILL: u8 = 10;
+pub(crate) const TYPE: u8 = 11;
+pub(crate) const REFUSE: u8 = 12;
 
 /// Of a call: its value is waited for, and the object is not kept.
 pub(crate) const IS_WANTED: u8 = 1;

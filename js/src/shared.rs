@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use wasmrun_client::blocking::Client;
 use wasmrun_client::queue::{self, Command, Given, Outcome, Queue, Slot, What, copied};
-use wasmrun_client::wire::{self, Form};
+use wasmrun_client::wire::{self, Form, Refusal, RefusalKind};
 use wasmrun_client::{
     Actor, Argument, CallOptions, CreateActor, Error, Future, GetError, Handles, PutOptions,
     Submit, Value,
@@ -243,6 +243,15 @@ impl Shared {
                 let item = self.items.lock().remove(id);
                 drop(item);
             }
+            packet::TYPE => {
+                let (object, ty) = (reader.id()?, reader.bytes()?);
+                let ty = serde_json::from_slice(ty).map_err(|error| error.to_string())?;
+                self.items.lock().is_of(object, ty)?;
+            }
+            packet::REFUSE => {
+                let (id, why) = (reader.id()?, reader.bytes()?);
+                self.refuse(id, &String::from_utf8_lossy(why));
+            }
             packet::KILL => {
                 let (id, actor) = (reader.id()?, reader.id()?);
                 let living = self.items.lock().actor(actor)?.clone();
@@ -257,6 +266,20 @@ impl Shared {
             other => return Err(format!("there is no command {other}")),
         }
         Ok(())
+    }
+
+    /// Keeps an object that cannot be made.
+    fn refuse(&self, id: u64, why: &str) {
+        let refusal = Refusal {
+            kind: RefusalKind::Usage,
+            message: why.to_owned(),
+        };
+        let object = Object {
+            slot: Arc::default(),
+            expected: Expected::Unknown,
+        };
+        object.slot.fill(Err(Arc::new(refusal.into())));
+        self.items.lock().insert(id, Item::Object(object));
     }
 
     fn slots(&self, ids: &[u64]) -> Result<Vec<Arc<Slot>>, String> {

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { here, load } from './modules.mjs';
 
-const { Inside, SandboxError } = await load('inside');
+const { Inside, JavaScriptError } = await load('inside');
 const { bundle } = await load('bundle');
 const { read, write } = await load('data');
 const nobody = () => undefined;
@@ -26,6 +26,8 @@ function made(answer = () => ({ value: data(null), printed: '' })) {
     invoke: (actor, args) => (asked.push({ name: 'invoke', actor, args }), new Ref(answer)),
     store: (type, value) => new Ref(() => (type === 'data' ? value : undefined)),
     get: async (ref) => ref.result(),
+    typed: (ref, type) => asked.push({ name: 'typed', ref, type }),
+    kind: () => '',
     isRef: (value) => value instanceof Ref,
     isActor: (value) => value instanceof Actor,
   };
@@ -35,7 +37,7 @@ function made(answer = () => ({ value: data(null), printed: '' })) {
 
 function thrown(error, told) {
   return () => {
-    throw Object.assign(new Error('guest'), { value: { class: 'Error', message: 'm', stack: 'f@x:1:2', details: data({ error, printed: 'before\u001b[2J\n' }), ...told } });
+    throw Object.assign(new Error('guest'), { payload: { class: 'Error', message: 'm', stack: 'f@x:1:2', details: data({ error, printed: 'before\u001b[2J\n' }), ...told } });
   };
 }
 
@@ -79,7 +81,7 @@ test('what is thrown inside is thrown outside, as data', async () => {
   await assert.rejects(inside.remote(function f() {})(), (error) => error instanceof RangeError && error.code === 7 && /f@x:1:2 \(in the sandbox\)/.test(error.stack));
   assert.deepEqual(shown, [['f', 'before\\x1b[2J\n']]);
   const other = made(thrown('text', { class: 'string', message: 'text' })).inside;
-  await assert.rejects(other.remote(() => 1)(), (error) => error instanceof SandboxError && error.cause === 'text');
+  await assert.rejects(other.remote(() => 1)(), (error) => error instanceof JavaScriptError && error.cause === 'text');
   const unknown = made(thrown(new ReferenceError('x is not defined'), { class: 'ReferenceError' })).inside;
   await assert.rejects(unknown.remote(() => 1)(), /x is not defined: remote\(\) takes nothing along/);
   const broken = made(thrown(null, { details: { bytes: new Uint8Array([1]), objects: [], actors: [] } })).inside;

@@ -6,6 +6,7 @@ import { build, type BuildFailure, type Plugin } from 'esbuild';
 import { isBuiltin } from 'node:module';
 import { basename, dirname, resolve } from 'node:path';
 
+import { BundleError } from '../errors.js';
 import { GUEST, GUEST_OF_SANDBOX } from './names.js';
 
 export interface Program {
@@ -14,10 +15,7 @@ export interface Program {
   map: string;
 }
 
-/** What cannot be bundled: the message is esbuild's, with places. */
-export class BundleError extends Error {
-  override name = 'BundleError';
-}
+export { BundleError };
 
 const sandbox: Plugin = {
   name: 'sandbox',

@@ -2,10 +2,12 @@
 //
 // Owns how they cross; what comes out of a sandbox is read as data, and nothing of it is ever executed. Must not: know how a node is
 // talked to. That is the interface `Driver`, which the driver implements over its session with the interpreter (`javascript.wasm`)
-// as a module that it has loaded: it submits a typed call and gives back its typed result, with values as jco maps WIT types.
+// as a module that it has loaded: it submits a typed call and gives back its typed result, with values as jco maps WIT types. What the
+// functions here give is described by `lib/remote.ts`.
 
 import { SourceMap } from 'node:module';
 
+import { WasmrunError } from '../errors.js';
 import { NoValue, read, write, type Handle } from './data.js';
 import { GUEST, GUEST_OF_SANDBOX } from './names.js';
 import type { Program } from './bundle.js';
@@ -20,10 +22,22 @@ export interface Driver<R extends object, A extends object> {
   invoke(actor: A, args: unknown[], options: object): R;
   /** Stores a value of a type of the interpreter's: bytes, or the record `data`. */
   store(type: 'list<u8>' | 'data', value: unknown): R | Promise<R>;
-  /** The typed value of an object. Rejects with an error whose `value` is the error case of the function, if it has failed with that. */
-  get(ref: R, options: { signal?: AbortSignal }): Promise<unknown>;
+  /** The typed value of an object. Rejects with an error whose `payload` is the error case of the function, if it has failed with that. */
+  get(ref: R, options: GetOptions): Promise<unknown>;
+  /** An object of which a sandbox says that a function has made it, or that it is data. */
+  typed(ref: R, type: 'returned' | 'data'): void;
+  /** How a sandbox reads an object that is of another module: `s`, text; `n`, nothing; or it says so itself. */
+  kind(ref: R): 's' | 'n' | '';
   isRef(value: object): value is R;
   isActor(value: object): value is A;
+}
+
+/** How an object is waited for. */
+export interface GetOptions {
+  signal?: AbortSignal | undefined;
+  timeout?: number | undefined;
+  /** Whether nobody else has it: then it is let go, and cancelled when the signal ends the wait. */
+  isOurs?: boolean;
 }
 
 /** The record `data`. */
@@ -33,33 +47,19 @@ interface Data<R, A> {
   actors: A[];
 }
 
-/** A function in sandboxes. */
-export interface Remote<P extends unknown[], T, R> {
-  (...args: P): Promise<Awaited<T>>;
-  /** Starts it: the object that it will make, for `value` and for arguments. */
-  ref(...args: P): R;
-  options(options: object): Remote<P, T, R>;
+/** What was thrown in a sandbox and is no `Error`, as the `cause`. Of one, its like is thrown. */
+export class JavaScriptError extends WasmrunError {
+  /** The id of the task. */
+  declare task?: string;
+  static {
+    this.prototype.name = 'JavaScriptError';
+  }
 }
 
-type Methods<T, R> = {
-  [K in keyof T as T[K] extends (...args: any) => any ? K : never]: T[K] extends (...args: infer P) => infer V ? Omit<Remote<P, V, R>, 'options'> & ((...args: P) => Promise<Awaited<V>>) : never;
-};
+/** Options, of which the driver has all but the signal. */
+type Asked = { readonly signal?: AbortSignal };
 
-/** A class whose instances are actors. */
-export interface RemoteClass<P extends unknown[], T, R> {
-  create(...args: P): Promise<Methods<T, R>>;
-  options(options: object): RemoteClass<P, T, R>;
-}
-
-/** What a program exports. */
-export type Exports<M, R> = {
-  [K in keyof M]: M[K] extends new (...args: infer P) => infer T ? RemoteClass<P, T, R> : M[K] extends (...args: infer P) => infer T ? Remote<P, T, R> : never;
-};
-
-/** What was thrown in a sandbox and is no `Error`. Of one, `get` throws its like. */
-export class SandboxError extends Error {
-  override name = 'SandboxError';
-}
+const SNIPPET = { name: 'snippet' };
 
 const OF_CALL = 'p';
 const STORED = 'd';
@@ -76,8 +76,7 @@ function plain(text: string): string {
 export class Inside<R extends object, A extends object> {
   #driver: Driver<R, A>;
   #show: (name: string, text: string) => void;
-  // What the values of references are: see `python/inside/wasmrun/_host.py`.
-  #kinds = new WeakMap<R, string>();
+  #made = new WeakMap<R, Made>();
   #actors = new WeakMap<object, { actor: A; methods: string }>();
 
   /** `show` is told what functions have printed. */
@@ -89,8 +88,6 @@ export class Inside<R extends object, A extends object> {
   /**
    * A function, or a class, by its own text. It takes nothing of what is around it along but the names of `wasmrun/guest`.
    */
-  remote<P extends unknown[], T>(given: new (...args: P) => T, options?: object): RemoteClass<P, T, R>;
-  remote<P extends unknown[], T>(given: (...args: P) => T, options?: object): Remote<P, T, R>;
   remote(given: any, options: object = {}): any {
     if (typeof given !== 'function') throw new TypeError(`remote() is for functions and classes; got ${typeof given}`);
     const source = Function.prototype.toString.call(given);
@@ -107,7 +104,7 @@ export class Inside<R extends object, A extends object> {
   }
 
   /** What a bundled program exports. Which of it are classes, the caller says: `create` is for those. */
-  async program<M>(of: Program, options: object = {}): Promise<Exports<M, R>> {
+  async program(of: Program, options: object = {}): Promise<any> {
     const isShort = Buffer.byteLength(of.text) <= MOST_ALONG;
     const crossing = isShort ? { tag: 'text', val: of.text } : { tag: 'stored', val: await this.#driver.store('list<u8>', Buffer.from(of.text)) };
     const program: Sent = { crossing, of };
@@ -121,29 +118,33 @@ export class Inside<R extends object, A extends object> {
         }
         return made.get(name);
       },
-    }) as Exports<M, R>;
+    });
   }
 
   /** Runs a snippet, the body of a function whose parameters are the properties of `inputs`: what it returns, and what it printed. */
-  async run(code: string, { inputs = {}, signal, ...options }: { inputs?: Record<string, unknown>; signal?: AbortSignal } = {}): Promise<{ value: unknown; printed: string }> {
+  async run(
+    code: string,
+    { inputs = {}, signal, ...options }: { inputs?: Record<string, unknown>; signal?: AbortSignal } = {},
+  ): Promise<{ value: unknown; printed: string }> {
     if (typeof code !== 'string') throw new TypeError(`a snippet is text; got ${typeof code}`);
-    const ref = this.#driver.call('run', [code, this.#data({ ...inputs }, 'inputs')], [], { name: 'snippet', ...options });
-    const got: any = await this.#got(ref, signal === undefined ? {} : { signal });
+    signal?.throwIfAborted();
+    const asked = Object.keys(options).length === 0 ? SNIPPET : { ...SNIPPET, ...options };
+    const ref = this.#driver.call('run', [code, this.#data({ ...inputs }, 'inputs')], [], asked);
+    const got: any = await this.#got(ref, { signal, isOurs: true }, { kind: OF_CALL });
     return { value: this.#read(got.value), printed: String(got.printed) };
   }
 
   /** Stores a value of JavaScript's. */
   async put(value: unknown): Promise<R> {
     const ref = await this.#driver.store('data', this.#data(value, 'put() argument'));
-    this.#kinds.set(ref, STORED);
+    this.#made.set(ref, { kind: STORED });
     return ref;
   }
 
   /** The value of an object that one of these has made; `undefined` if none has. */
-  value(ref: R, options: { signal?: AbortSignal } = {}): Promise<unknown> | undefined {
-    const kind = this.#kinds.get(ref);
-    if (kind === undefined) return undefined;
-    return this.#value(ref, kind, '', undefined, options);
+  value(ref: R, options: GetOptions = {}): Promise<unknown> | undefined {
+    const made = this.#made.get(ref);
+    return made && this.#value(ref, made, options);
   }
 
   /** Ends an actor: what the driver ends. */
@@ -151,15 +152,27 @@ export class Inside<R extends object, A extends object> {
     return this.#actors.get(handle)?.actor;
   }
 
-  #function(program: Sent, name: string, options: object): any {
+  /** An actor of the interpreter's, which was found by its name. */
+  found(actor: A): object {
+    return this.#handle(actor, '');
+  }
+
+  #function(program: Sent, name: string, options: Asked): any {
+    const { signal, ...others } = options;
+    // One object for all calls: the driver sends those together.
+    const asked = { name, ...others };
+    const made: Made = { kind: OF_CALL, name, program };
     const ref = (...args: unknown[]): R => {
       const after = args.filter((it): it is R => typeof it === 'object' && it !== null && this.#driver.isRef(it));
       const data = this.#data(args, `${name}() argument `);
-      const made = this.#driver.call('call', [program.crossing, name, data], after, { name, ...options });
-      this.#kinds.set(made, OF_CALL);
-      return made;
+      const called = this.#driver.call('call', [program.crossing, name, data], after, asked);
+      this.#made.set(called, made);
+      return called;
     };
-    const call = (...args: unknown[]) => this.#value(ref(...args), OF_CALL, name, program);
+    const call = async (...args: unknown[]) => {
+      signal?.throwIfAborted();
+      return this.#value(ref(...args), made, { signal, isOurs: true });
+    };
     return Object.assign(call, { ref, options: (more: object) => this.#function(program, name, { ...options, ...more }) });
   }
 
@@ -173,20 +186,21 @@ export class Inside<R extends object, A extends object> {
 
   #handle(actor: A, known: string, program?: Sent): object {
     const names = known ? known.split(',') : undefined;
-    const made = new Proxy(Object.create(null), {
+    const handle = new Proxy(Object.create(null), {
       get: (_, name) => {
         if (typeof name !== 'string' || name === 'then' || name === 'toJSON') return undefined;
         if (names !== undefined && !names.includes(name)) throw new TypeError(`the actor has no method '${name}'; it has ${known}`);
+        const made: Made = { kind: OF_CALL, name, program };
         const ref = (...args: unknown[]): R => {
           const called = this.#driver.invoke(actor, [name, this.#data(args, `${name}() argument `)], {});
-          this.#kinds.set(called, OF_CALL);
+          this.#made.set(called, made);
           return called;
         };
-        return Object.assign((...args: unknown[]) => this.#value(ref(...args), OF_CALL, name, program), { ref });
+        return Object.assign(async (...args: unknown[]) => this.#value(ref(...args), made, { isOurs: true }), { ref });
       },
     });
-    this.#actors.set(made, { actor, methods: known });
-    return made;
+    this.#actors.set(handle, { actor, methods: known });
+    return handle;
   }
 
   /** A value as it crosses. */
@@ -200,7 +214,7 @@ export class Inside<R extends object, A extends object> {
         if (actor !== undefined) return { tag: 'H', at: actors.push(actor.actor) - 1, kind: actor.methods };
         if (this.#driver.isActor(it)) throw new TypeError("an actor of another module's class cannot be called from JavaScript in a sandbox");
         if (!this.#driver.isRef(it)) return undefined;
-        return { tag: 'R', at: objects.push(it) - 1, kind: this.#kinds.get(it) ?? '' };
+        return { tag: 'R', at: objects.push(it) - 1, kind: this.#made.get(it)?.kind ?? this.#driver.kind(it) };
       },
       what,
     );
@@ -214,33 +228,36 @@ export class Inside<R extends object, A extends object> {
         const found = tag === 'R' ? objects[at] : actors[at];
         if (found === undefined) throw new NoValue('it names a handle that it does not have');
         if (tag === 'H') return this.#handle(found as A, kind);
-        if (kind === OF_CALL || kind === STORED) this.#kinds.set(found as R, kind);
+        if (kind === OF_CALL || kind === STORED) {
+          this.#made.set(found as R, { kind });
+          this.#driver.typed(found as R, kind === OF_CALL ? 'returned' : 'data');
+        }
         return found;
       });
     } catch (error) {
-      throw new SandboxError(`what came out of the sandbox is no value: ${(error as Error).message}`);
+      throw new JavaScriptError(`what came out of the sandbox is no value: ${(error as Error).message}`);
     }
   }
 
-  async #value(ref: R, kind: string, name: string, program?: Sent, options: { signal?: AbortSignal } = {}): Promise<any> {
-    const got: any = await this.#got(ref, options, name, program);
-    if (kind === STORED) return this.#read(got);
-    if (got.printed) this.#show(name, plain(got.printed));
+  async #value(ref: R, made: Made, options: GetOptions): Promise<any> {
+    const got: any = await this.#got(ref, options, made);
+    if (made.kind === STORED) return this.#read(got);
+    if (got.printed) this.#show(made.name ?? '', plain(got.printed));
     return this.#read(got.value);
   }
 
-  async #got(ref: R, options: { signal?: AbortSignal }, name = '', program?: Sent): Promise<unknown> {
+  async #got(ref: R, options: GetOptions, made: Made): Promise<unknown> {
     try {
       return await this.#driver.get(ref, options);
     } catch (error: any) {
-      const told = error?.value;
+      const told = error?.payload;
       if (typeof told?.stack !== 'string') throw error;
-      throw this.#thrown(told, error, name, program);
+      throw this.#thrown(told, error, made);
     }
   }
 
   /** What a program has thrown, as an error of here. */
-  #thrown(told: any, error: any, name: string, program?: Sent): Error {
+  #thrown(told: any, error: any, { name, program }: Made): Error {
     let details: any;
     try {
       details = this.#read(told.details);
@@ -250,7 +267,7 @@ export class Inside<R extends object, A extends object> {
     if (typeof details !== 'object' || details === null) details = {};
     if (details.printed && name) this.#show(name, plain(String(details.printed)));
     const thrown = details.error;
-    const made: any = thrown instanceof Error ? thrown : new SandboxError(plain(`${told.class}: ${told.message}`), { cause: thrown });
+    const made: any = thrown instanceof Error ? thrown : new JavaScriptError(plain(`${told.class}: ${told.message}`), { cause: thrown });
     if (told.class === 'ReferenceError' && program !== undefined && program.of === undefined) {
       made.message += ': remote() takes nothing along of what is around a function; pass it as an argument, or bundle the file with program()';
     }
@@ -260,6 +277,13 @@ export class Inside<R extends object, A extends object> {
     if (error.task !== undefined) Object.defineProperty(made, 'task', { value: error.task, configurable: true });
     return made;
   }
+}
+
+/** What the value of a reference is, as `python/inside/wasmrun/_host.py` calls it, and what of here has made it. */
+interface Made {
+  readonly kind: string;
+  readonly name?: string;
+  readonly program?: Sent | undefined;
 }
 
 /** A program as the variant `program`, and as it was bundled, if it was. */
