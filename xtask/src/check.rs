@@ -111,7 +111,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "js",
-        what: "the npm package's tests pass on its tarball, in a fresh folder, and its examples fit its types",
+        what: "the npm package's tests pass on its tarball, in a fresh folder, its examples fit its types, and its interpreter's tests pass",
         run: test_js,
     },
     Step {

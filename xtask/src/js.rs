@@ -10,6 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::inside;
 use crate::python::{Profile, copy, copy_all};
 use crate::shell::{self, cargo, command, root, target_dir};
 
@@ -46,15 +47,25 @@ fn pack(profile: Profile) -> Result<PathBuf> {
     )?;
     let ours = root().join("js");
     copy(&ours.join("README.md"), &package.join("README.md"))?;
-    fs::write(package.join("package.json"), description()?)?;
+    let description = description()?;
+    fs::write(package.join("package.json"), &description)?;
+    // Compiled where what it depends on is.
     let tools = npm.join("tools");
-    install(&tools, &TOOLS)?;
+    install(&tools, &description, &TOOLS)?;
+    let _ = fs::remove_dir_all(tools.join("lib"));
+    copy_all(&ours.join("lib"), &tools.join("lib"))?;
+    copy(&ours.join("tsconfig.json"), &tools.join("tsconfig.json"))?;
     let mut tsc = command(tools.join("node_modules/.bin/tsc"));
-    tsc.arg("--project").arg(&ours);
-    tsc.arg("--typeRoots")
-        .arg(tools.join("node_modules/@types"));
+    tsc.arg("--project").arg(&tools);
     tsc.arg("--outDir").arg(package.join("dist"));
     shell::run(&mut tsc)?;
+    let mut annotate = command(native.join("wasmrun"));
+    annotate.arg("annotate").arg(inside::component()?);
+    annotate
+        .arg("--manifest")
+        .arg(ours.join("inside/manifest.json"));
+    annotate.args(["--quiet", "--out"]);
+    shell::run(annotate.arg(package.join("javascript.wasm")))?;
     let mut pack = command("npm");
     pack.args(["pack", "--silent", "--pack-destination"]);
     let name = shell::read(pack.arg(&npm).current_dir(&package))?;
@@ -102,13 +113,10 @@ fn description() -> Result<String> {
     Ok(text.replace(OS, &platform))
 }
 
-/// A folder with these packages.
-fn install(folder: &Path, packages: &[&str]) -> Result<()> {
+/// A folder with these packages, and those that its description names.
+fn install(folder: &Path, description: &str, packages: &[&str]) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    fs::write(
-        folder.join("package.json"),
-        r#"{ "private": true, "type": "module" }"#,
-    )?;
+    fs::write(folder.join("package.json"), description)?;
     let mut npm: Command = command("npm");
     npm.args(["install", "--silent", "--no-audit", "--no-fund"]);
     shell::run(npm.args(packages).current_dir(folder))
@@ -120,7 +128,8 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Installs the tarball in a folder of its own, runs the package's tests there, and checks and runs the examples.
+/// Installs the tarball in a folder of its own, runs the package's tests there, checks and runs the examples, and tests the parts of
+/// the interpreter.
 pub fn test() -> Result<()> {
     let tarball = pack(Profile::Dev)?;
     let fresh = target_dir().join("npm/fresh");
@@ -129,7 +138,11 @@ pub fn test() -> Result<()> {
         .to_str()
         .context("the path of the tarball is no text")?;
     let packages: Vec<&str> = [tarball].into_iter().chain(TOOLS).collect();
-    install(&fresh, &packages)?;
+    install(
+        &fresh,
+        r#"{ "private": true, "type": "module" }"#,
+        &packages,
+    )?;
     copy_all(&root().join("js/tests"), &fresh.join("tests"))?;
     let examples = fresh.join("examples");
     copy_all(&root().join("examples/javascript"), &examples)?;
@@ -157,5 +170,10 @@ pub fn test() -> Result<()> {
     let digits = root().join("examples/parameter-server/data/digits.txt");
     node.env("WASMRUN_DIGITS", digits);
     node.env_remove("WASMRUN_ADDRESS");
-    shell::run(&mut node)
+    shell::run(&mut node)?;
+    let installed = fresh.join("node_modules/wasmrun");
+    inside::test(
+        &installed.join("native/wasmrun"),
+        &installed.join("javascript.wasm"),
+    )
 }

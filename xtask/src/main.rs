@@ -13,6 +13,7 @@ mod folders;
 mod guests;
 mod idle;
 mod imports;
+mod inside;
 mod js;
 mod layers;
 mod outside;
