@@ -8,6 +8,7 @@ import { test } from 'node:test';
 for (const [args, says] of [
   [['price-orders.js'], /total 38\.79 eur/],
   [['learn-digits.js', '2', '4'], /\d % of 360 unknown digits are read right/],
+  [['in-sandboxes.js'], /^the: 4\n.*: 2\na-b\n$/],
 ]) {
   test(args.join(' '), { skip: !existsSync(`examples/${args[0]}`) && 'it is not compiled here' }, () => {
     const ran = spawnSync(process.execPath, args, { cwd: 'examples', encoding: 'utf8', timeout: 240_000 });
