@@ -85,7 +85,7 @@ impl Items {
     }
 
     /// Says of what type an object is.
-    pub(crate) fn is_of(&mut self, id: u64, ty: ValueType) -> Result<(), String> {
+    pub(crate) fn set_type(&mut self, id: u64, ty: ValueType) -> Result<(), String> {
         match self.all.get_mut(&id) {
             Some(Item::Object(object)) => object.expected = Expected::Value(ty),
             _ => return Err(format!("item {id} is no object")),

@@ -246,7 +246,7 @@ impl Shared {
             packet::TYPE => {
                 let (object, ty) = (reader.id()?, reader.bytes()?);
                 let ty = serde_json::from_slice(ty).map_err(|error| error.to_string())?;
-                self.items.lock().is_of(object, ty)?;
+                self.items.lock().set_type(object, ty)?;
             }
             packet::REFUSE => {
                 let (id, why) = (reader.id()?, reader.bytes()?);

@@ -56,7 +56,7 @@ test('values of all kinds, there and back', async () => {
   values.forEach((it, at) => assert.deepStrictEqual(back[at], [it]));
   assert.equal((await echo(new RangeError('far', { cause: 1 }))).cause, 1);
   await assert.rejects(echo({ a: [() => 1] }), { name: 'TypeError', message: /\.a\[0\]: a function/ });
-  await assert.rejects(node.remote(() => () => 1)(), { name: 'TypeError', message: /result: a function/ });
+  await assert.rejects(node.remote(() => () => 1)(), (error) => error instanceof TypeError && /result: a function/.test(error.message));
 });
 
 test('objects are arguments', async () => {
@@ -115,7 +115,7 @@ test('what is thrown inside is thrown here', async () => {
   await assert.rejects(app.far(), (error) => {
     assert(error instanceof RangeError);
     assert.deepEqual([error.message, error.code], ['order 7 is too far', 7]);
-    return /at far@.*app\.ts:22:\d+ \(in the sandbox\)/.test(error.stack);
+    return /at far@.*app\.ts:21:\d+ \(in the sandbox\)/.test(error.stack);
   });
   await assert.rejects(app.far.ref().get(), /order 7/);
   const thrown = node.remote(() => {
