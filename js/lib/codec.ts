@@ -32,6 +32,8 @@ export interface Codec {
   readonly numbers?: Kind;
   /** What a result holds where all went well, if it holds something. */
   readonly ok?: Codec | null;
+  /** Whether functions that it may depend on have errors of the same type. */
+  readonly isShared?: boolean;
   write(to: Packet, value: unknown): void;
   read(from: Reader): unknown;
 }

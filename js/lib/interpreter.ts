@@ -47,6 +47,7 @@ export class Interpreter implements Driver<Ref, Actor> {
     this.#returned = {
       wit: 'result',
       hasHandles: true,
+      isShared: true,
       get ok() {
         return known().ok ?? null;
       },

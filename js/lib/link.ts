@@ -6,7 +6,7 @@
  */
 
 import { type Codec, type Handle, type Rows, codecOf, handleOf, known } from './codec.js';
-import { ConnectionLostError, type Failure, GuestError, WasmrunError, made } from './errors.js';
+import { ConnectionLostError, DependencyError, type Failure, GuestError, WasmrunError, made } from './errors.js';
 import * as mail from './mail.js';
 import { Reader } from './mail.js';
 import { typeError } from './misfit.js';
@@ -412,10 +412,12 @@ export class Link {
     const length = from.u32();
     const bytes = from.raw(length);
     const error = made(waiting ? { ...failure, function: waiting.name } : failure);
-    if (error instanceof GuestError && length > 0 && waiting?.result) {
+    let guest: unknown = error;
+    while (waiting?.result?.isShared && guest instanceof DependencyError) guest = guest.cause;
+    if (guest instanceof GuestError && length > 0 && waiting?.result) {
       try {
         const whole = new Reader(bytes.buffer as ArrayBuffer);
-        error.payload = (waiting.result.read(whole) as { val?: unknown }).val;
+        guest.payload = (waiting.result.read(whole) as { val?: unknown }).val;
       } catch {
         // It is of a function in another language, or names what was not kept.
       }

@@ -99,6 +99,7 @@ export class Reader {
   skip(count: number): number {
     const at = this.#at;
     this.#at += count;
+    if (this.#at > this.bytes.length) throw new RangeError('a value is cut off');
     return at;
   }
 

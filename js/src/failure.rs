@@ -9,7 +9,7 @@ use wasmrun_model::value::EncodedRef;
 pub(crate) struct Failure {
     /// Its kind, a message, and what belongs to the kind.
     pub(crate) json: Json,
-    /// The whole result of a function that returned an error, as bytes by its type.
+    /// The whole result of the function that returned an error, this one or one that this came of, as bytes by its type.
     pub(crate) result: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl From<&GetError> for Failure {
             GetError::Failed { error, origin } => {
                 let mut json = task(error);
                 json.insert("task".to_owned(), origin.to_string().into());
-                let result = match error {
+                let result = match error.root() {
                     TaskError::Guest { value, .. } => EncodedRef::from(value).bytes().to_vec(),
                     _ => Vec::new(),
                 };

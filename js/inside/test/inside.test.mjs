@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { here, load } from './modules.mjs';
 
-const { Inside, JavaScriptError } = await load('inside');
+const { DependencyError, Inside, JavaScriptError } = await load('inside');
 const { bundle } = await load('bundle');
 const { read, write } = await load('data');
 const nobody = () => undefined;
@@ -82,6 +82,11 @@ test('what is thrown inside is thrown outside, as data', async () => {
   assert.deepEqual(shown, [['f', 'before\\x1b[2J\n']]);
   const other = made(thrown('text', { class: 'string', message: 'text' })).inside;
   await assert.rejects(other.remote(() => 1)(), (error) => error instanceof JavaScriptError && error.cause === 'text');
+  const dependency = made(() => {
+    const cause = Object.assign(new Error('guest'), { payload: { class: 'RangeError', message: 'far', stack: '', details: data({ error: new RangeError('far') }) } });
+    throw new DependencyError('argument 4', { cause });
+  }).inside;
+  await assert.rejects(dependency.remote(() => 1)(), (error) => error.message === 'argument 4' && error.cause instanceof RangeError);
   const unknown = made(thrown(new ReferenceError('x is not defined'), { class: 'ReferenceError' })).inside;
   await assert.rejects(unknown.remote(() => 1)(), /x is not defined: remote\(\) takes nothing along/);
   const broken = made(thrown(null, { details: { bytes: new Uint8Array([1]), objects: [], actors: [] } })).inside;

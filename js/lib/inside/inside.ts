@@ -7,7 +7,10 @@
 
 import { SourceMap } from 'node:module';
 
-import { WasmrunError } from '../errors.js';
+import { DependencyError, WasmrunError } from '../errors.js';
+
+// For tests: a bundle has classes of its own.
+export { DependencyError };
 import { NoValue, read, write, type Handle } from './data.js';
 import { GUEST, GUEST_OF_SANDBOX } from './names.js';
 import type { Program } from './bundle.js';
@@ -250,9 +253,13 @@ export class Inside<R extends object, A extends object> {
     try {
       return await this.#driver.get(ref, options);
     } catch (error: any) {
-      const told = error?.payload;
-      if (typeof told?.stack !== 'string') throw error;
-      throw this.#thrown(told, error, made);
+      if (typeof error?.payload?.stack === 'string') throw this.#thrown(error.payload, error, made);
+      // What it depends on has thrown.
+      for (let of = error; of instanceof DependencyError; of = of.cause as any) {
+        const cause: any = of.cause;
+        if (typeof cause?.payload?.stack === 'string') of.cause = this.#thrown(cause.payload, cause, { kind: OF_CALL });
+      }
+      throw error;
     }
   }
 
