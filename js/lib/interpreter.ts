@@ -97,7 +97,10 @@ export class Interpreter implements Driver<Ref, Actor> {
     }
     const given = args.map((it) => fixed(it, shown));
     const awaited = after.map((it) => handle(it, shown));
-    link.later(this.load(), () => {
+    const loading = this.load();
+    // Its object tells of it.
+    loading.catch(() => {});
+    link.later(loading, () => {
       try {
         if (this.#loaded === undefined) throw new WasmrunError(this.#failure);
         begin(this.#asked(this.#loaded.functions[name]!, options), id, given, awaited);
