@@ -14,7 +14,7 @@ import { native } from './native.js';
 export * from './errors.js';
 export { Actor, Ref } from './handles.js';
 export { Node, connect } from './node.js';
-export type { ConnectOptions, Member, Putable } from './node.js';
+export type { ConnectOptions, Member } from './node.js';
 export type { WaitOptions } from './link.js';
 export type { Module } from './module.js';
 export { JavaScriptError } from './inside/inside.js';

@@ -14,7 +14,7 @@ import { Interpreter } from './interpreter.js';
 import { Link, type WaitOptions } from './link.js';
 import { shown } from './misfit.js';
 import { type Module, type ModuleDescription, moduleOf } from './module.js';
-import { type TypedArray, kindOf } from './numbers.js';
+import { kindOf } from './numbers.js';
 import { OwnNode } from './own.js';
 import { WAIT } from './packet.js';
 import type { Exports, Remote, RemoteClass, RunOptions } from './remote.js';
@@ -44,9 +44,6 @@ export interface Member {
   available: Record<string, string>;
   [field: string]: unknown;
 }
-
-/** What `put` stores as WIT has it. */
-export type Putable = string | TypedArray | ArrayBuffer;
 
 /** What the interpreter's classes are called. */
 const INTERPRETER = 'wasmrun:javascript/';
