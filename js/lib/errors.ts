@@ -154,7 +154,7 @@ const byKind = new Map<string, new (message: string, options?: ErrorOptions) => 
   ['dependency', DependencyError],
   ['actor-died', ActorDiedError],
   ['unschedulable', UnschedulableError],
-  ['lost', ObjectLostError],
+  ['object-lost', ObjectLostError],
   ['sandbox', SandboxError],
 ]);
 

@@ -176,7 +176,7 @@ _KINDS: dict[str, type[WasmrunError]] = {
     "dependency": DependencyError,
     "actor-died": ActorDiedError,
     "unschedulable": UnschedulableError,
-    "lost": ObjectLostError,
+    "object-lost": ObjectLostError,
     "sandbox": SandboxError,
 }
 
