@@ -562,10 +562,12 @@ fn wrapped(py: Python<'_>, name: &str, value: Option<Py<PyAny>>) -> PyResult<Py<
     Ok(class.call1((value,))?.unbind())
 }
 
-/// Keyword arguments in the order of the parameters, behind the positional ones.
+/// Keyword arguments in the order of the parameters, behind the positional ones. Those that are missing are `None` where
+/// `is_optional` says so.
 pub(crate) fn bind<'py>(
     function: &str,
     names: &[Py<PyString>],
+    is_optional: impl Fn(usize) -> bool,
     given: &Bound<'py, PyTuple>,
     keywords: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
@@ -580,17 +582,20 @@ pub(crate) fn bind<'py>(
         )));
     }
     let mut used = 0;
-    for name in &names[all.len()..] {
+    for (at, name) in names.iter().enumerate().skip(all.len()) {
         let name = name.bind(py);
         match keywords.map(|it| it.get_item(name)).transpose()?.flatten() {
-            Some(value) => all.push(value),
+            Some(value) => {
+                all.push(value);
+                used += 1;
+            }
+            None if is_optional(at) => all.push(py.None().into_bound(py)),
             None => {
                 return Err(PyTypeError::new_err(format!(
                     "{function}() misses the argument '{name}'"
                 )));
             }
         }
-        used += 1;
     }
     if let Some(keywords) = keywords
         && keywords.len() > used

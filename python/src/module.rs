@@ -85,7 +85,8 @@ impl Signature {
     ) -> PyResult<Vec<Given>> {
         let py = given.py();
         let function = self.short.replace('-', "_");
-        let given = convert::bind(&function, &self.names, given, keywords)?;
+        let is_optional = |at: usize| matches!(*self.params[at].py, PyType::Option(_));
+        let given = convert::bind(&function, &self.names, is_optional, given, keywords)?;
         let mut values = Vec::with_capacity(given.len());
         for ((given, param), name) in given.iter().zip(&self.params).zip(&self.names) {
             let value = self.argument(shared, given, param);

@@ -4,6 +4,7 @@ import array
 import collections.abc
 import ctypes
 import dataclasses
+import inspect
 import math
 import signal
 
@@ -268,6 +269,9 @@ def test_nothing_that_nests_without_end(fixture):
 
 def test_arguments_are_bound_as_in_python(fixture):
     assert fixture.join.remote("a", times=2, last="b").get() == fixture.join.remote("a", 2, "b").get()
+    # Options may be left out.
+    assert fixture.join.remote("a", times=2).get() == fixture.join.remote("a", 2, None).get()
+    assert str(inspect.signature(fixture.join)).startswith("(first: 'str', times: 'int', last: 'str | None' = None)")
     for args, kwargs, says in (
         (("a",), {}, "misses the argument 'times'"),
         (("a", 1, None, 4), {}, "takes 3 arguments, got 4"),

@@ -17,10 +17,14 @@ from ._wasmrun import ActorHandle, ObjectRef
 def _signature(described: tuple[list[tuple[str, str]], str, str | None]) -> inspect.Signature:
     params, result, _ = described
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Signature(
-        [inspect.Parameter(name, kind, annotation=hint) for name, hint in params],
-        return_annotation=result,
-    )
+    made: list[inspect.Parameter] = []
+    # Options at the end may be left out.
+    default: Any = None
+    for name, hint in reversed(params):
+        if not hint.endswith("| None"):
+            default = inspect.Parameter.empty
+        made.insert(0, inspect.Parameter(name, kind, annotation=hint, default=default))
+    return inspect.Signature(made, return_annotation=result)
 
 
 class Function:

@@ -83,7 +83,10 @@ def _docs(of: Any, indent: str) -> str:
 
 def _parameters(signature: inspect.Signature) -> str:
     # An object stands for its value.
-    given = (f"{it.name}: {it.annotation} | ObjectRef[Any]" for it in signature.parameters.values())
+    given = (
+        f"{it.name}: {it.annotation} | ObjectRef[Any]{'' if it.default is it.empty else ' = None'}"
+        for it in signature.parameters.values()
+    )
     return ", ".join(["self", *given])
 
 
