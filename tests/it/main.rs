@@ -15,6 +15,7 @@ mod circles;
 mod clients;
 mod clocks;
 mod cluster;
+mod conformance;
 mod dashboard;
 mod dataflow_examples;
 mod dead;

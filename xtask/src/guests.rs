@@ -38,6 +38,10 @@ const WORKSPACES: &[Workspace] = &[
                 builds: &[(P2, "bench.wasm")],
             },
             Guest {
+                package: "conformance",
+                builds: &[(P2, "conformance.wasm")],
+            },
+            Guest {
                 package: "faults",
                 builds: &[(P2, "faults.wasm")],
             },

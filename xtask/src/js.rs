@@ -167,6 +167,7 @@ pub fn test() -> Result<()> {
     // It finds the tests by their names.
     node.arg("--test").current_dir(&fresh);
     node.env("WASMRUN_GUESTS", crate::guests::dir());
+    node.env("WASMRUN_CONFORMANCE", root().join("tests/conformance"));
     let digits = root().join("examples/parameter-server/data/digits.txt");
     node.env("WASMRUN_DIGITS", digits);
     node.env_remove("WASMRUN_ADDRESS");
