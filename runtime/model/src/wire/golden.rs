@@ -15,7 +15,7 @@ use crate::trace::{TraceContext, TraceState};
 use crate::value::{Encoded, FunctionType, ValueType};
 
 /// Bytes as text, in hexadecimal digits, `07x16` for sixteen times the same.
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     let mut parts = Vec::new();
     for run in bytes.chunk_by(|a, b| a == b) {
         let byte = format!("{:02x}", run[0]);

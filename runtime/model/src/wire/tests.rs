@@ -192,6 +192,71 @@ fn responses_keep_their_bytes() {
 }
 
 #[test]
+fn the_session_of_the_documentation_has_these_bytes() {
+    const DOCS: &str = include_str!("../../../../docs/protocol.md");
+    #[track_caller]
+    fn is_there(bytes: &[u8]) {
+        let text = format!("| `{}` |", super::golden::text(bytes));
+        assert!(DOCS.contains(&text), "docs/protocol.md has no {text}");
+    }
+    let (task, digest) = (TaskId::from_bytes([7; 16]), Digest::from_bytes([9; 32]));
+    let object = ObjectId::of(task, 0);
+    let (magic, version) = (MAGIC, "0.1".to_owned());
+    let hello = Hello {
+        magic,
+        protocol: PROTOCOL,
+        version: version.clone(),
+        tenant: TenantName::default(),
+        job: "j".into(),
+    };
+    is_there(&encode(&hello).unwrap());
+    let welcome = Welcome {
+        magic,
+        protocol: PROTOCOL,
+        version,
+        node: "n1".into(),
+        id: NodeId::from_bytes([6; 16]),
+    };
+    is_there(&encode(&welcome).unwrap());
+    is_there(&bytes(1, Request::Module(digest)));
+    is_there(&bytes(1, Response::Unknown));
+    let number = |n| Argument::Value(Encoded::Postcard(vec![n]));
+    let submit = Submit {
+        module: digest,
+        entry: Entry::Function("add".into()),
+        name: String::new(),
+        values: vec![number(1), number(2)],
+        args: Vec::new(),
+        array_index: None,
+        terms: Terms::default(),
+        limits: Limits::default(),
+        grants: Grants::default(),
+        input: Input::Empty,
+        is_watched: false,
+        is_detached: false,
+        trace: None,
+    };
+    is_there(&bytes(2, Request::Submit(Box::new(submit))));
+    is_there(&bytes(2, Response::Submitted(task)));
+    let get = Request::Get {
+        object: ObjectRef::Id(object),
+        timeout_ms: None,
+        can_map: false,
+    };
+    is_there(&bytes(3, get));
+    let value = Response::Value {
+        form: Form::Postcard,
+        len: 1,
+        ty: Some(ValueType::U64),
+        objects: Vec::new(),
+        actors: Vec::new(),
+    };
+    is_there(&bytes(3, value));
+    is_there(&bytes(3, Response::Chunk(Bytes(vec![3]))));
+    is_there(&bytes(0, Request::Release(vec![object])));
+}
+
+#[test]
 fn what_is_too_long_is_neither_sent_nor_read() {
     let large = Request::Chunk(Bytes(vec![0; MAX_FRAME_BYTES]));
     let refused = encode(&Frame {
