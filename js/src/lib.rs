@@ -6,7 +6,6 @@
 
 // Nothing is exported to a test of it.
 #![cfg_attr(test, allow(dead_code))]
-
 #![allow(
     missing_docs,
     reason = "what TypeScript sees is documented in `lib/native.ts`"
