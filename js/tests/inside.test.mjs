@@ -163,7 +163,7 @@ test('calls that are made before the interpreter is loaded keep their order', ()
     console.log(await three.get(), await other, await wrong);
     await node.close();
   `);
-  assert.match(ran.stdout, /^\(add\) adds\n3 text .*no option 'cpu'.*\n$/, ran.stderr);
+  assert.match(ran.stdout, /^(\(add\) adds\n){2}3 text .*no option 'cpu'.*\n$/, ran.stderr);
   assert.equal(ran.status, 0);
 });
 

@@ -112,13 +112,15 @@ export class Inside<R extends object, A extends object> {
     const crossing = isShort ? { tag: 'text', val: of.text } : { tag: 'stored', val: await this.#driver.store('list<u8>', Buffer.from(of.text)) };
     const program: Sent = { crossing, of };
     const made = new Map<string, unknown>();
+    const either = (name: string, asked: object): object => {
+      const { create } = this.#class(program, name, asked, '');
+      const more = (more: object): object => either(name, { ...asked, ...more });
+      return Object.assign(this.#function(program, name, asked), { create, options: more });
+    };
     return new Proxy(Object.create(null), {
       get: (_, name) => {
         if (typeof name !== 'string' || name === 'then') return undefined;
-        if (!made.has(name)) {
-          const { create } = this.#class(program, name, options, '');
-          made.set(name, Object.assign(this.#function(program, name, options), { create }));
-        }
+        if (!made.has(name)) made.set(name, either(name, options));
         return made.get(name);
       },
     });
