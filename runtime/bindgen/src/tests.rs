@@ -62,7 +62,7 @@ fn what_has_nothing_to_call_is_refused() {
         Ok(code) => panic!("{code}"),
     };
     let text = said(Module::from_bytes("it.wasm", b"no module"));
-    let says = "it.wasm has no types to make Rust of: it is no wasm module; give";
+    let says = "it.wasm has no types to make code of: it is no wasm module; give";
     assert!(text.starts_with(says), "{text}");
     let text = said(Module::from_bytes("it.wasm", b"\0asm\x01\0\0\0"));
     assert!(text.contains("it.wasm exports no function"), "{text}");
