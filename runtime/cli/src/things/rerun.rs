@@ -1,6 +1,6 @@
 //! `job rerun`: submits the tasks of a detached job again, as a new job.
 //!
-//! Owns which tasks are meant. Must not: submit any where one of them cannot be submitted.
+//! Owns which tasks are meant. Must not: submit any where what one of them was given is not kept.
 
 use serde_json::{Value as Json, json};
 use wasmrun_client::blocking::Client;
@@ -26,8 +26,16 @@ pub fn rerun(options: &JobRerun, global: &Global, printer: &Printer) -> CommandR
     client.expect_tasks(tasks.len() as u64);
     let job = client.detached_job().to_string();
     let mut submitted: Vec<Json> = Vec::new();
-    for (task, submit) in tasks.iter().zip(given) {
-        let new = client.wait(client.submit(submit)).map_err(remote::failed)?;
+    for (at, (task, submit)) in tasks.iter().zip(given).enumerate() {
+        let new = client.wait(client.submit(submit)).map_err(|why| {
+            if at > 0 {
+                printer.warn(format_args!(
+                    "{at} of {} tasks were submitted before this: `wasmrun job cancel {job}` ends them",
+                    tasks.len()
+                ));
+            }
+            remote::failed(why)
+        })?;
         let id = new.id();
         if let Some(why) = new.why_not_durable() {
             printer.warn(format_args!(

@@ -77,7 +77,7 @@ impl Ledger {
             Some(_) => Duration::ZERO,
             None => lived.unwrap_or_default(),
         };
-        report.waited = report.waited.saturating_sub(report.ran);
+        report.waited = report.waited.saturating_sub(lived.unwrap_or(report.ran));
         Some(report)
     }
 }

@@ -114,15 +114,20 @@ struct ByActor {
 }
 
 impl ActorLogs {
-    /// Remembers what an actor writes. The oldest is forgotten.
+    /// Remembers what an actor writes. The oldest of its tenant is forgotten, or the oldest of all if it is the tenant's only one.
     pub(crate) fn add(&self, actor: ActorLog) {
-        let mut logs = self.0.lock();
-        logs.order.push_back(actor.id);
-        logs.all.insert(actor.id, actor);
-        if logs.order.len() > MOST_LOGGED
-            && let Some(oldest) = logs.order.pop_front()
-        {
-            logs.all.remove(&oldest);
+        let logs = &mut *self.0.lock();
+        let (id, tenant) = (actor.id, actor.tenant.clone());
+        if logs.all.insert(id, actor).is_none() {
+            logs.order.push_back(id);
+        }
+        if logs.order.len() <= MOST_LOGGED {
+            return;
+        }
+        let is_its = |it: &ActorId| *it != id && logs.all[it].tenant == tenant;
+        let oldest = logs.order.iter().position(is_its).unwrap_or(0);
+        if let Some(gone) = logs.order.remove(oldest) {
+            logs.all.remove(&gone);
         }
     }
 

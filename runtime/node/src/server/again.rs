@@ -4,10 +4,8 @@
 //! here keeps an object or an actor: what names one is not kept.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use wasmrun_model::id::{NodeId, TaskId};
-use wasmrun_model::value::EncodedRef;
 use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
 
 use super::Inner;
@@ -27,8 +25,8 @@ const OVERHEAD: usize = 1 << 10;
 /// Why nothing is kept of a task.
 type Why = &'static str;
 
-/// What a task was submitted with, or why that is not kept.
-pub(super) type Submitted = Result<Arc<wire::Submit>, Why>;
+/// What a task was submitted with, encoded, or why that is not kept.
+pub(super) type Submitted = Result<Vec<u8>, Why>;
 
 const NAMED: Why = "its arguments are objects, actors, or values of more than 64 KiB";
 const STREAM: Why = "it reads a stream that its client brings";
@@ -36,21 +34,23 @@ const LET_GO: Why =
     "tasks that were submitted later needed the room: a node keeps 64 MiB of arguments";
 pub(super) const LOST: Why = "the node where it was submitted is lost";
 
-/// Whether what a client has submitted is kept. Whoever submits it again has a trace of its own.
-pub(super) fn kept(submit: wire::Submit, values: &[Argument]) -> Submitted {
-    let submit = wire::Submit {
-        trace: None,
-        ..submit
-    };
+/// Whether what a client has submitted is kept, with these values.
+pub(super) fn kept(submit: &wire::Submit, values: &[Argument]) -> Submitted {
     let is_plain = |it: &Argument| match it {
         Argument::Value(value) => value.references().is_empty(),
         Argument::Object(_) => false,
     };
     match submit.input {
         wire::Input::Stream => Err(STREAM),
-        _ if !values.iter().all(is_plain) => Err(NAMED),
-        _ => Ok(Arc::new(submit)),
+        // Of a program nobody has looked at values.
+        _ if values.len() != submit.values.len() || !values.iter().all(is_plain) => Err(NAMED),
+        _ => Ok(encoded(submit)),
     }
+}
+
+/// As it is kept: so it takes what it counts.
+pub(super) fn encoded(submit: &wire::Submit) -> Vec<u8> {
+    postcard::to_allocvec(submit).expect("memory takes all that is written")
 }
 
 /// See the [module](self).
@@ -95,19 +95,8 @@ impl Given {
 }
 
 /// How many bytes it counts.
-fn size_of(submit: &wire::Submit) -> usize {
-    let values = submit.values.iter().map(|it| match it {
-        wire::Argument::Value(value) => EncodedRef::from(value).bytes().len(),
-        wire::Argument::Object(_) => 0,
-    });
-    let args = submit.args.iter().map(String::len);
-    let env = submit.grants.env.iter();
-    let env = env.map(|(name, value)| name.len() + value.len());
-    let input = match &submit.input {
-        wire::Input::Bytes(bytes) => bytes.0.len(),
-        wire::Input::Empty | wire::Input::Stream => 0,
-    };
-    OVERHEAD + input + values.chain(args).chain(env).sum::<usize>()
+fn size_of(submit: &[u8]) -> usize {
+    OVERHEAD + submit.len()
 }
 
 fn not_kept(task: &TaskId, why: impl std::fmt::Display) -> Refusal {
@@ -130,13 +119,19 @@ pub(super) fn given(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<An
         return Err(not_kept(task, "it was not submitted with --detach"));
     };
     let Some(detached) = record.detached else {
-        return Err(not_kept(task, "it was deleted with what the task has made"));
+        let why = match registry.given.get(task) {
+            Some(Err(why)) => why,
+            _ => "it was deleted with what the task has made",
+        };
+        return Err(not_kept(task, why));
     };
-    let submit = match registry.given.get(task) {
-        Some(Ok(submit)) => Box::new(wire::Submit::clone(submit)),
+    let mut submit: Box<wire::Submit> = match registry.given.get(task) {
+        Some(Ok(bytes)) => postcard::from_bytes(bytes).expect("it was written by `encoded`"),
         Some(Err(why)) => return Err(not_kept(task, why)),
         None => return Err(not_kept(task, LOST)),
     };
+    // Whoever submits it again has a trace of its own.
+    submit.trace = None;
     if let Reference::Task(cell) = &detached.object.0
         && let Work::Task(job) = &cell.work
     {
@@ -155,10 +150,16 @@ impl Session {
     /// What a detached task was submitted with, at whichever node, to be submitted here.
     pub(super) async fn given(&self, task: TaskId) -> Result<Response, Refusal> {
         let asked = self.asked(Question::Given(task));
+        let is_here = {
+            let registry = self.inner.registry();
+            registry.task(&task).is_some_and(|it| it.detached.is_some())
+        };
         let own = given(&self.inner, self.asker(), &task);
         let refused = match own {
             Ok(Answer::Given { submit, .. }) => return Ok(Response::Given(submit)),
             Ok(_) => unreachable!("it is what was asked for"),
+            // Nobody knows more of it.
+            Err(why) if is_here && why.kind != RefusalKind::NotFound => return Err(why),
             Err(why) => why,
         };
         let all = self.others(&asked).await;
@@ -240,17 +241,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_counts_all_that_it_takes() {
+        let many = wire::Submit {
+            args: vec![String::new(); 1 << 20],
+            values: Vec::new(),
+            ..submit(0)
+        };
+        let kept = kept(&many, &[]).unwrap();
+        assert!(size_of(&kept) > 1 << 20);
+        // Nobody has looked at the values of a program.
+        assert_eq!(super::kept(&submit(0), &[]), Err(NAMED));
+    }
+
+    #[test]
     fn so_many_bytes_are_kept_of_the_last_tasks() {
-        const PART: usize = MOST_BYTES / 4 - OVERHEAD;
+        // What is not its value takes less than that.
+        const PART: usize = MOST_BYTES / 4 - OVERHEAD - 256;
         let task = |number| TaskId::from_bytes([number; 16]);
         let mut given = Given::default();
         for number in 1..=4 {
-            given.add(task(number), kept(submit(PART), &[]));
+            given.add(task(number), Ok(encoded(&submit(PART))));
         }
-        assert_eq!(given.bytes, MOST_BYTES);
+        assert!(given.bytes <= MOST_BYTES && given.order.len() == 4);
         given.remove(&task(2));
-        given.add(task(5), kept(submit(PART), &[]));
-        given.add(task(6), kept(submit(0), &[]));
+        given.add(task(5), Ok(encoded(&submit(PART))));
+        given.add(task(6), Ok(encoded(&submit(1024))));
         let why = |number| {
             given
                 .get(&task(number))
@@ -263,8 +278,8 @@ mod tests {
             input: wire::Input::Stream,
             ..submit(PART)
         };
-        given.add(task(7), kept(stream, &[]));
-        given.add(task(3), kept(submit(PART), &[]));
+        given.add(task(7), kept(&stream, &[]));
+        given.add(task(3), Ok(encoded(&submit(PART))));
         for number in 1..=7 {
             given.remove(&task(number));
         }

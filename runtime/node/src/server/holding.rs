@@ -106,6 +106,8 @@ impl Search<'_> {
                 continue;
             }
             if self.elsewhere.len() + seen.len() >= MOST_VALUES {
+                // For those that follow, too: who asks does not wait for more.
+                self.elsewhere.extend(seen);
                 return false;
             }
             let keeps = held.keeps();

@@ -30,6 +30,15 @@ pub(super) fn check(request: &Request) -> Result<(), Refusal> {
     };
     let mut filters = list.filters.iter();
     filters.try_for_each(|(field, value)| check_filter(list.what, field, value))?;
+    let mut fields: Vec<&str> = list.filters.iter().map(|(field, _)| &**field).collect();
+    fields.sort_unstable();
+    if let Some(twice) = fields.windows(2).find(|it| it[0] == it[1]) {
+        let why = format_args!(
+            "the list is filtered by {} more than once: give one value of it",
+            twice[0]
+        );
+        return Err(refusal(RefusalKind::Usage, why));
+    }
     let Some(after) = &list.after else {
         return Ok(());
     };
@@ -404,6 +413,9 @@ mod tests {
         ] {
             assert_eq!(said(what, field, value), None);
         }
+        let twice = List::of(What::Tasks).with("job", "a").with("job", "ab");
+        let why = check(&Request::List(twice)).expect_err("it is refused");
+        assert!(why.message.contains("job more than once"), "{why}");
         let after = |what: What, text: &str| {
             let list = List {
                 after: Some(text.into()),

@@ -131,7 +131,7 @@ impl Session {
             let of = detached.clone().expect("it is detached");
             Durable::record_of(&self.inner, submit.clone(), of, name, tenant, &call.values)
         });
-        let given = like.map(|submit| again::kept(submit, &call.values));
+        let given = like.map(|submit| again::kept(&submit, &call.values));
         let client = match &detached {
             Some(detached) => self.detached_job(detached, name, tenant)?,
             None => {

@@ -450,7 +450,7 @@ impl Inner {
         let submitted = client.submit_as(task, first, &job, call);
         self.close_job(&client.driver());
         let handle = submitted.map_err(|error| crate::server::tasks::refused(&error))?;
-        let submitted = Ok(Arc::new(stored.submit.clone()));
+        let submitted = Ok(again::encoded(&stored.submit));
         let name = stored.name.clone();
         self.record(&handle, name, &stored.tenant, log.clone(), submitted);
         self.registry().set_lasting(&task, Ok(()));
@@ -508,6 +508,7 @@ impl Inner {
             ran_at: end.ran_at,
             ..*Report::without_run(task, result)
         };
+        let has_module = job.is_some();
         let detached = job.map(|job| Detached {
             object: TaskHandle(self.ended_cell(driver, job, again, Box::new(report))).object(),
             log,
@@ -534,8 +535,8 @@ impl Inner {
             self.shared.history.add(&attempt);
         }
         // Of one that may have to be reconstructed its record keeps it.
-        let submitted = match stored.has_lineage() {
-            true => Ok(Arc::new(stored.submit.clone())),
+        let submitted = match stored.has_lineage() && has_module {
+            true => Ok(again::encoded(&stored.submit)),
             false => Err(again::LOST),
         };
         let mut registry = self.registry();
