@@ -142,12 +142,15 @@ function count({ name, params }: Signature, found: number): void {
 function command(link: Link, write: (to: Packet, id: number) => void, id = link.number()): { id: number; to: Packet } {
   const to = link.begin();
   const [start, beside] = [to.length, to.buffers.length];
+  link.isReading = true;
   try {
     write(to, id);
   } catch (error) {
     to.length = start;
     to.buffers.length = beside;
     throw error;
+  } finally {
+    link.isReading = false;
   }
   return { id, to };
 }
@@ -266,7 +269,9 @@ export async function put(link: Link, codec: Codec, rows: Rows, value: unknown):
   const stored = link.wait(id, null, 'put');
   link.end(to);
   await stored;
-  return ref(link, id, codec, 'put');
+  // Stored, a result is a value, and not what a function comes to.
+  const { ok: _, ...whole } = codec;
+  return ref(link, id, whole, 'put');
 }
 
 /** A method of an actor, by its place among all of them. */

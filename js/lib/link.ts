@@ -5,6 +5,8 @@
  * together. The process goes on as long as somebody waits.
  */
 
+import { setMaxListeners } from 'node:events';
+
 import { type Codec, type Handle, type Rows, codecOf, handleOf, known } from './codec.js';
 import { ConnectionLostError, DependencyError, type Failure, GuestError, WasmrunError, made } from './errors.js';
 import * as mail from './mail.js';
@@ -58,6 +60,10 @@ export class Link {
   /** Nobody has a number here that is not answered. */
   #next = 1;
   #isScheduled = false;
+  /** Whether the values of a command are being read, which may run code of theirs. */
+  isReading = false;
+  /** Done when nothing is held back. */
+  settled: Promise<void> | undefined;
   /** What is sent later, in its order; undefined if nothing is held back. */
   #held: (() => void)[] | undefined;
   #isClosed = false;
@@ -106,6 +112,7 @@ export class Link {
 
   /** Throws where the session was closed. */
   check(): void {
+    if (this.isReading) throw new WasmrunError('a getter of an argument calls wasmrun: call it before');
     if (this.#isClosed) throw new WasmrunError('this session was closed: connect again');
   }
 
@@ -159,7 +166,7 @@ export class Link {
           this.flush();
         }
       };
-      until.then(go, go);
+      this.settled = until.then(go, go);
     }
     this.#held.push(command);
   }
@@ -254,6 +261,8 @@ export class Link {
     };
     const onAbort = () => abandon(signal!.reason);
     const timer = timeout === undefined ? undefined : setTimeout(() => abandon(late(timeout)), Math.min(timeout, LONG_MS));
+    // As many as there are calls: each is taken off again.
+    if (signal !== undefined) setMaxListeners(0, signal);
     signal?.addEventListener('abort', onAbort, { once: true });
     waiting.done = () => {
       clearTimeout(timer);

@@ -239,6 +239,7 @@ export class Node {
   async explain(what: object | string): Promise<string> {
     const item = typeof what === 'string' ? 0 : this.#held('explain()', this.#inside.actor(what) ?? what).number('explain()');
     const name = typeof what === 'string' ? what : '';
+    await this.#link.settled;
     return (await this.#link.ask('explain', (id) => this.#link.native.explain(id, name, item))) as string;
   }
 

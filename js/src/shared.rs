@@ -24,7 +24,6 @@ use wasmrun_model::value::{Handle, ValueType};
 use crate::failure::Failure;
 use crate::items::{Expected, Function, Item, Items, Living, Object};
 use crate::mail::{Bell, Mailbox, Named};
-use crate::options::milliseconds;
 use crate::packet::{self, Reader};
 
 /// See the [module](self).
@@ -118,11 +117,15 @@ impl Shared {
         if !batch.commands.is_empty() {
             line.queue.push(batch.commands);
         }
-        if !batch.wanted.is_empty() {
+        while !batch.wanted.is_empty() {
+            // None of them waits for one of another's.
+            let rest = batch.wanted.len().min(queue::TOGETHER);
+            let rest = batch.wanted.split_off(rest);
+            let wanted = std::mem::replace(&mut batch.wanted, rest);
             let (shared, client) = (self.clone(), (*line.client).clone());
             line.client.handle().spawn(async move {
                 let found = |wanted, value| shared.deliver(wanted, value);
-                queue::each(&client, batch.wanted, found).await;
+                queue::each(&client, wanted, found).await;
             });
         }
         done
@@ -147,7 +150,7 @@ impl Shared {
             }
             packet::METHOD => {
                 let (flags, id, actor) = (reader.u8()?, reader.id()?, reader.id()?);
-                let (method, limit) = (reader.u32()?, limit(reader.f64()?)?);
+                let (method, limit) = (reader.u32()?, limit(reader.f64()?));
                 let (what, expected, values) = {
                     let items = self.items.lock();
                     let living = items.actor(actor)?;
@@ -204,19 +207,29 @@ impl Shared {
         match command {
             packet::WAIT => {
                 let (id, count) = (reader.id()?, reader.u32()? as usize);
-                let timeout = limit(reader.f64()?)?;
+                let timeout = limit(reader.f64()?);
                 let slots = self.slots(&reader.ids()?)?;
                 let (shared, client) = (self.clone(), (*line.client).clone());
-                line.client.handle().spawn(async move {
-                    match queue::ready(&client, &slots, count, timeout).await {
+                // Held until it is known, so that it can be forgotten.
+                let mut items = self.items.lock();
+                let wait = line.client.handle().spawn(async move {
+                    let found = queue::ready(&client, &slots, count, timeout).await;
+                    shared.items.lock().waits.remove(&id);
+                    match found {
                         Ok(ready) => shared.mail.indexes(id, &ready),
                         Err(error) => shared.mail.failed(id, &error),
                     }
                 });
+                items.waits.insert(id, wait.abort_handle());
             }
             packet::CANCEL => {
                 let id = reader.id()?;
-                let slots = self.slots(&reader.ids()?)?;
+                let ids = reader.ids()?;
+                let items = self.items.lock();
+                // One that is not there any more has ended: JavaScript may not have heard of it.
+                let objects = ids.iter().filter_map(|id| items.object(*id).ok());
+                let slots: Vec<_> = objects.map(|it| it.slot.clone()).collect();
+                drop(items);
                 let shared = self.clone();
                 line.client.handle().spawn(async move {
                     for slot in slots {
@@ -512,10 +525,7 @@ async fn stored(client: &wasmrun_client::Client, value: Given) -> Result<Future,
     stored.map_err(Arc::new)
 }
 
-/// A time in milliseconds; not a number is none.
-fn limit(given: f64) -> Result<Option<Duration>, String> {
-    match given.is_nan() {
-        true => Ok(None),
-        false => milliseconds(given).map(Some),
-    }
+/// A time in milliseconds; not a number is none, and so is one that never ends. TypeScript refuses negative ones.
+fn limit(given: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(given / 1000.0).ok()
 }

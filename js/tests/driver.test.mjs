@@ -32,6 +32,21 @@ const rules = [
   { tag: 'tax', val: 1900 },
 ];
 
+test('calls that end badly leave the others alone', async () => {
+  const other = graph.add(1n, 2n);
+  // The signal comes when the call has ended, and nobody here has been told.
+  const controller = new AbortController();
+  const call = graph.add.options({ signal: controller.signal })(1n, 1n).catch((error) => error.name);
+  await Promise.resolve();
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200);
+  controller.abort();
+  assert.equal(await call, 'AbortError');
+  const ref = graph.add.ref(2n, 2n);
+  assert.deepEqual(await node.wait([ref], { timeout: Infinity }), [[ref], []]);
+  assert.equal(await other, 3n);
+  assert.equal(await ref.get(), 4n);
+});
+
 test('an order', async () => {
   assert.equal((await orders.price(order, rules)).total, 3879n);
   assert.equal(orders.price, orders.pricing.price);

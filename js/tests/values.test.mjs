@@ -186,6 +186,19 @@ test('puts', async () => {
   assert.deepEqual(await fixture.echoPerson(stored), person);
   await assert.rejects(node.put(() => 1), { name: 'TypeError', message: /put\(\) argument: a function cannot cross/ });
   await assert.rejects(fixture.echoPerson.put('w', person), { name: 'TypeError', message: /no parameter 'w'; it has v/ });
+  // A stored result is a value: nothing throws.
+  for (const result of [ok(7), err('abc')]) {
+    const at = await fixture.echoResult.put('v', result);
+    assert.deepEqual(await at.get(), result);
+  }
+});
+
+test('a getter of an argument calls nothing', async () => {
+  let inner;
+  const value = { x: 1, get y() { inner = fixture.echoU32(5); return 2; } };
+  assert.throws(() => fixture.echoRecord.ref(value), { message: /a getter of an argument calls wasmrun/ });
+  assert.equal(inner, undefined);
+  assert.deepEqual(await fixture.echoRecord({ x: 1, y: 2 }), { x: 1, y: 2 });
 });
 
 test('handles in values', async () => {

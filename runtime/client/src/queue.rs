@@ -17,7 +17,7 @@ use tokio::sync::{Notify, Semaphore};
 use wasmrun_model::id::ObjectId;
 use wasmrun_model::value::Encoded;
 
-pub use self::gather::{Outcome, copied, each, ready, value};
+pub use self::gather::{Outcome, TOGETHER, copied, each, ready, value};
 
 use crate::wire::{INLINE_BYTES, MAX_CALLS, RefusalKind};
 use crate::{Actor, Argument, CallOptions, Client, Error, Future, Handles, PutOptions, Submit};

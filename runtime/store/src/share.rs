@@ -270,8 +270,22 @@ impl ClientView {
     /// # Errors
     /// When there is no room for another mapping.
     pub fn private(&self) -> io::Result<PrivateView> {
+        if PRIVATE.load(Ordering::Relaxed) >= MOST_PRIVATE {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         let bytes = self.mapping.private(self.offset_bytes, self.len_bytes)?;
+        PRIVATE.fetch_add(1, Ordering::Relaxed);
         Ok(PrivateView(bytes))
+    }
+}
+
+/// Linux gives a process 65,530 mappings, and without one its allocators fail.
+const MOST_PRIVATE: usize = 1 << 14;
+static PRIVATE: AtomicUsize = AtomicUsize::new(0);
+
+impl Drop for PrivateView {
+    fn drop(&mut self) {
+        PRIVATE.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -20,10 +20,10 @@ pub async fn value(future: &Future, is_known: bool, timeout: Option<Duration>) -
 }
 
 /// How many values [`each`] waits for in one request: it says again which of them are missing.
-const TOGETHER: usize = 256;
+pub const TOGETHER: usize = 256;
 
 /// Tells of each of these values as soon as it is there: what a [`value`] for each does, with a fraction of the requests.
-/// `found` gets the key that came with the slot.
+/// Of more than [`TOGETHER`] the later ones wait for earlier ones: call it for parts of them. `found` gets the key that came with the slot.
 pub async fn each<K>(
     client: &Client,
     slots: Vec<(K, Arc<Slot>)>,
@@ -94,16 +94,22 @@ pub async fn ready(
     let end = timeout.and_then(|it| Instant::now().checked_add(it));
     let (mut ready, mut futures, mut at_of) = (Vec::new(), Vec::new(), Vec::new());
     for (at, slot) in slots.iter().enumerate() {
-        match slot.future().await {
-            Ok(future) => {
+        let answered = match end {
+            Some(end) => tokio::time::timeout_at(end, slot.future()).await.ok(),
+            None => Some(slot.future().await),
+        };
+        match answered {
+            Some(Ok(future)) => {
                 futures.push(future);
                 at_of.push(at);
             }
             // It has failed.
-            Err(_) => ready.push(at),
+            Some(Err(_)) => ready.push(at),
+            // The node has not taken it yet: it is not there.
+            None => {}
         }
     }
-    let more = count.saturating_sub(ready.len());
+    let more = count.saturating_sub(ready.len()).min(futures.len());
     let left = end.map(|it| it.saturating_duration_since(Instant::now()));
     if !futures.is_empty() {
         let left = if more == 0 {
