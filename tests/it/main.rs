@@ -43,6 +43,7 @@ mod mcp;
 mod metrics;
 mod modules;
 mod named;
+mod new;
 mod node;
 mod node_commands;
 mod objects;

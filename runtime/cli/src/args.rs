@@ -17,6 +17,7 @@ mod hints;
 mod jobs;
 mod json;
 mod mcp;
+mod new;
 mod policy;
 mod python;
 mod scheduling;
@@ -49,6 +50,7 @@ pub use self::hints::{are_addresses, hint};
 pub use self::jobs::{JobCommand, JobId, JobRerun, JobWait, LogOptions, Logs, Timeline};
 pub use self::json::{JsonArg, check_json, is_json};
 pub use self::mcp::Mcp;
+pub use self::new::{New, ProjectLanguage};
 pub use self::policy::PolicyOptions;
 pub use self::python::{Language, RunPython, Stubs};
 pub use self::scheduling::SchedulingCommand;
@@ -89,6 +91,8 @@ pub enum Command {
     Submit(Box<Submit>),
     /// Run Python in a sandbox: a script, or code that is given with -c.
     Run(Box<RunPython>),
+    /// Write a project that makes a module: tasks and an actor in a language, ready to build.
+    New(New),
     /// Write a module's functions and types for type checkers of Python or for TypeScript, or as Rust code for drivers.
     Stubs(Stubs),
     /// Offer functions of modules, and Python, as tools to agents: a server of the Model Context Protocol.

@@ -13,6 +13,7 @@ mod log;
 mod login;
 mod mcp;
 mod names;
+mod new;
 mod outfile;
 mod printer;
 mod remote;
@@ -179,6 +180,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
     match &cli.command {
         Command::Submit(submit) => submit::submit(submit, &cli.global, printer),
         Command::Run(run) => submit::run_python(run, &cli.global, printer),
+        Command::New(project) => new::new(project, printer),
         Command::Stubs(stubs) => stubs::stubs(stubs, printer),
         Command::Mcp(options) => mcp::mcp(options, &cli.global, printer),
         Command::Node { command } => daemon::node(command, &cli.global, printer),
