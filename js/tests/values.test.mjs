@@ -193,12 +193,17 @@ test('puts', async () => {
   }
 });
 
-test('a getter of an argument calls nothing', async () => {
+test('a getter of an argument cannot call', async () => {
   let inner;
-  const value = { x: 1, get y() { inner = fixture.echoU32(5); return 2; } };
-  assert.throws(() => fixture.echoRecord.ref(value), { message: /a getter of an argument calls wasmrun/ });
-  assert.equal(inner, undefined);
-  assert.deepEqual(await fixture.echoRecord({ x: 1, y: 2 }), { x: 1, y: 2 });
+  const value = {
+    x: 1,
+    get y() {
+      inner = fixture.echoU32(5).catch((error) => error.message);
+      return 2;
+    },
+  };
+  assert.deepEqual(await fixture.echoRecord(value), { x: 1, y: 2 });
+  assert.match(await inner, /a getter of an argument calls wasmrun/);
 });
 
 test('handles in values', async () => {
