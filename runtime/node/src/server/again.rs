@@ -1,6 +1,6 @@
 //! What detached tasks were given, so that they can be submitted again.
 //!
-//! Owns which of that is kept ([`Given`]), and handing it to whoever may have it. Must not: submit anything. Invariant: nothing
+//! Owns which of that is kept ([`Given`]), and handing it to those who may have it. Must not: submit anything. Invariant: nothing
 //! here keeps an object or an actor: what names one is not kept.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -9,7 +9,7 @@ use wasmrun_model::id::{NodeId, TaskId};
 use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
 
 use super::Inner;
-use super::merge::with_silent;
+use super::merge::best_of;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use crate::peers::ask::{Answer, Question};
@@ -130,7 +130,7 @@ pub(super) fn given(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<An
         Some(Err(why)) => return Err(not_kept(task, why)),
         None => return Err(not_kept(task, LOST)),
     };
-    // Whoever submits it again has a trace of its own.
+    // A new submission has a trace of its own.
     submit.trace = None;
     if let Reference::Task(cell) = &detached.object.0
         && let Work::Task(job) = &cell.work
@@ -174,12 +174,7 @@ impl Session {
                 _ => {}
             }
         }
-        // One that knows the task, and why nothing is kept of it, knows best.
-        let known = refused
-            .iter()
-            .position(|why| why.kind != RefusalKind::NotFound);
-        let why = refused.swap_remove(known.unwrap_or(0));
-        Err(with_silent(why, &all.silent))
+        Err(best_of(refused, &all.silent))
     }
 
     /// The same, of a task that was submitted at another node. Its module is brought here.

@@ -26,7 +26,9 @@ use super::views::{self, Asker};
 use super::{Inner, again, groups, holding, lists, logs, resources, scheduling};
 use crate::peers::ask::{Answer, Answers, Asked, Desk, Question};
 use crate::records::object::{Object, Reference};
-use crate::server::merge::{add, better, merged, merged_actors, truncate, weight, with_silent};
+use crate::server::merge::{
+    add, best_of, better, merged, merged_actors, truncate, weight, with_silent,
+};
 
 impl Desk for Inner {
     fn answer(&self, asked: &Asked) -> Answer {
@@ -418,12 +420,7 @@ impl Session {
                 _ => {}
             }
         }
-        // One that knows the task, and why nothing is kept of it, knows best.
-        let known = refused
-            .iter()
-            .position(|why| why.kind != RefusalKind::NotFound);
-        let why = refused.swap_remove(known.unwrap_or(0));
-        Err(with_silent(why, &all.silent))
+        Err(best_of(refused, &all.silent))
     }
 }
 

@@ -132,6 +132,14 @@ pub(super) fn truncate(rows: &mut Rows, most: usize) {
     }
 }
 
+/// Of what nodes have refused, at least one of them: a node that knows the task, and why nothing is kept of it, knows best.
+pub(super) fn best_of(mut refused: Vec<Refusal>, silent: &[Silent]) -> Refusal {
+    let known = refused
+        .iter()
+        .position(|why| why.kind != RefusalKind::NotFound);
+    with_silent(refused.swap_remove(known.unwrap_or(0)), silent)
+}
+
 /// That there is no such thing is only known of nodes that have answered.
 pub(super) fn with_silent(mut why: Refusal, silent: &[Silent]) -> Refusal {
     if why.kind == RefusalKind::NotFound && !silent.is_empty() {
