@@ -5,10 +5,11 @@ import { getArguments, getEnvironment } from 'wasi:cli/environment@0.2.0';
 
 import * as host from './host';
 import { nameOf, program } from './program';
-import { GetTimeoutError } from './errors';
+import { GetTimeoutError } from '../lib/inside/guest-errors';
+import { methods } from '../lib/inside/names';
 import type { Context, Options } from '../lib/guest';
 
-export * from './errors';
+export * from '../lib/inside/guest-errors';
 export { ObjectRef } from './host';
 import { ObjectRef } from './host';
 
@@ -48,17 +49,6 @@ function asked(options: Options, others: string[]): any {
     restarts: whole(options, 'restarts', 0, 2 ** 32 - 1),
     callRetries: whole(options, 'callRetries', 0, 2 ** 32 - 1),
   };
-}
-
-function methods(of: Function): string {
-  const found = new Set<string>();
-  for (let it = of.prototype; it && it !== Object.prototype; it = Object.getPrototypeOf(it)) {
-    for (const name of Object.getOwnPropertyNames(it)) {
-      const isMethod = typeof Object.getOwnPropertyDescriptor(it, name)?.value === 'function';
-      if (isMethod && name !== 'constructor' && !name.startsWith('_')) found.add(name);
-    }
-  }
-  return [...found].join(',');
 }
 
 const isClass = (given: Function): boolean => Function.prototype.toString.call(given).startsWith('class');

@@ -8,7 +8,7 @@ import { spawn as spawnTask, type Argument, type Options as TaskOptions } from '
 
 import { read, write, type Handle } from '../lib/inside/data';
 import { decoded, release } from '../lib/inside/text';
-import { ActorDiedError, DependencyError, GetTimeoutError, LimitError, RefusedError, TaskCancelledError, TaskError, TrapError } from './errors';
+import { ActorDiedError, DependencyError, GetTimeoutError, LimitError, RefusedError, TaskCancelledError, TaskError, TrapError } from '../lib/inside/guest-errors';
 import { show } from './console';
 
 const OBJECT_NAME_BYTES = 36;

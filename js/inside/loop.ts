@@ -1,6 +1,6 @@
 // Waiting: for objects and for time, which is all there is to wait for in a sandbox.
 //
-// Owns timers, and which objects promises wait for. The engine's own loop knows no objects, so it has one timer of ours at most: what
+// Owns timers, and which objects promises wait for. The engine's own loop knows no objects, so it has at most one timer: what
 // that runs waits in the node, and lets others have the CPU meanwhile.
 
 import { arrived, get, settleBy, ObjectRef } from './host';

@@ -151,15 +151,4 @@ export function getActor<T = any>(_: string): Handle<T> {
 
 export const context: Context = new Proxy({} as Context, { get: () => missing('context') });
 
-/** A task that has failed, or what it needs. `task` is the id of the one where it began. */
-export class TaskError extends Error {
-  task?: string;
-}
-export class TrapError extends TaskError {}
-export class LimitError extends TaskError {}
-export class TaskCancelledError extends TaskError {}
-export class DependencyError extends TaskError {}
-export class ActorDiedError extends TaskError {}
-export class GetTimeoutError extends Error {}
-/** The node refuses what was asked. */
-export class RefusedError extends Error {}
+export * from './inside/guest-errors.js';

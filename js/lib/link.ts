@@ -173,7 +173,7 @@ export class Link {
 
   /** What to do once a command is written. */
   end(to: Packet): void {
-    // Buffers are taken at once: whoever gave them may change them.
+    // Buffers are taken at once: the caller may change them.
     if (to.buffers.length > 0 || to.length > FULL_BYTES) this.flush();
   }
 
@@ -311,7 +311,7 @@ export class Link {
     to.f64(id);
   }
 
-  /** Ends the session. Whoever still waits is told. */
+  /** Ends the session. Calls that still wait reject. */
   async close(): Promise<void> {
     if (this.#isClosed) return;
     this.flush();

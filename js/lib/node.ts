@@ -105,7 +105,7 @@ export class Node {
   remote<P extends unknown[], T>(given: (...args: P) => T, options?: CallOptions): Remote<P, T>;
   remote(given: unknown, options?: object): unknown {
     const made = this.#inside.remote(given, options);
-    // It is needed soon. Whoever calls is told what goes wrong.
+    // It is needed soon. A call says what goes wrong.
     this.#interpreter.load().catch(() => {});
     return made;
   }

@@ -229,7 +229,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        // What goes on holds what is shared, and ends with the line.
+        // Tasks that run keep the shared part, and end with the connection.
         let line = self.shared.line.lock().take();
         drop(line);
     }

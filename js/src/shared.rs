@@ -197,6 +197,26 @@ impl Shared {
         Ok(())
     }
 
+    /// Cancels what is to make these objects.
+    fn cancel(self: &Arc<Self>, line: &Line, id: u64, objects: &[u64]) {
+        let items = self.items.lock();
+        // One that is not there any more has ended: JavaScript may not have heard of it.
+        let objects = objects.iter().filter_map(|id| items.object(*id).ok());
+        let slots: Vec<_> = objects.map(|it| it.slot.clone()).collect();
+        drop(items);
+        let shared = self.clone();
+        line.client.handle().spawn(async move {
+            for slot in slots {
+                if let Ok(future) = slot.future().await
+                    && let Err(error) = future.cancel().await
+                {
+                    return shared.mail.failed(id, &error);
+                }
+            }
+            shared.mail.nothing(id);
+        });
+    }
+
     /// A command on what is there.
     fn command_on(
         self: &Arc<Self>,
@@ -224,23 +244,7 @@ impl Shared {
             }
             packet::CANCEL => {
                 let id = reader.id()?;
-                let ids = reader.ids()?;
-                let items = self.items.lock();
-                // One that is not there any more has ended: JavaScript may not have heard of it.
-                let objects = ids.iter().filter_map(|id| items.object(*id).ok());
-                let slots: Vec<_> = objects.map(|it| it.slot.clone()).collect();
-                drop(items);
-                let shared = self.clone();
-                line.client.handle().spawn(async move {
-                    for slot in slots {
-                        if let Ok(future) = slot.future().await
-                            && let Err(error) = future.cancel().await
-                        {
-                            return shared.mail.failed(id, &error);
-                        }
-                    }
-                    shared.mail.nothing(id);
-                });
+                self.cancel(line, id, &reader.ids()?);
             }
             packet::FORGET => {
                 let id = reader.id()?;

@@ -12,7 +12,7 @@ import { DependencyError, WasmrunError } from '../errors.js';
 // For tests: a bundle has classes of its own.
 export { DependencyError };
 import { NoValue, read, write, type Handle } from './data.js';
-import { GUEST, GUEST_OF_SANDBOX } from './names.js';
+import { GUEST, GUEST_OF_SANDBOX, methods } from './names.js';
 import type { Program } from './bundle.js';
 
 /** What this module needs of a driver. `R` is its references to objects, and `A` those to actors. */
@@ -311,16 +311,4 @@ function place(program: Sent, line: string): string {
   const found: any = program.map.findEntry(Number(row) - 2, Number(column) - 1);
   if (found.originalSource === undefined) return line;
   return `${name || '<anonymous>'}@${found.originalSource}:${found.originalLine + 1}:${found.originalColumn + 1}`;
-}
-
-/** The names of a class's methods, for the error of a call of another. */
-function methods(of: Function): string {
-  const found = new Set<string>();
-  for (let it = of.prototype; it && it !== Object.prototype; it = Object.getPrototypeOf(it)) {
-    for (const name of Object.getOwnPropertyNames(it)) {
-      const isMethod = typeof Object.getOwnPropertyDescriptor(it, name)?.value === 'function';
-      if (isMethod && name !== 'constructor' && !name.startsWith('_')) found.add(name);
-    }
-  }
-  return [...found].join(',');
 }

@@ -1,4 +1,4 @@
-// What goes wrong with tasks.
+// Errors of tasks, as programs in sandboxes throw and catch them.
 
 /** A task that has failed, or what it needs. `task` is the id of the one where it began. */
 export class TaskError extends Error {
