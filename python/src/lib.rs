@@ -10,6 +10,7 @@
 )]
 
 mod asynchronous;
+mod bind;
 mod convert;
 mod failure;
 mod group;

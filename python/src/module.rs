@@ -16,6 +16,7 @@ use wasmrun_model::value::FunctionType;
 use wasmrun_model::value::codec::encode;
 use wit_parser::Function;
 
+use crate::bind::bind;
 use crate::convert::{self, Fault};
 use crate::failure;
 use crate::names::{Names, python_name};
@@ -86,7 +87,7 @@ impl Signature {
         let py = given.py();
         let function = self.short.replace('-', "_");
         let is_optional = |at: usize| matches!(*self.params[at].py, PyType::Option(_));
-        let given = convert::bind(&function, &self.names, is_optional, given, keywords)?;
+        let given = bind(&function, &self.names, is_optional, given, keywords)?;
         let mut values = Vec::with_capacity(given.len());
         for ((given, param), name) in given.iter().zip(&self.params).zip(&self.names) {
             let value = self.argument(shared, given, param);
