@@ -470,7 +470,7 @@ fn who_needs_an_object_is_told() {
     let keeper = driver.client.wait(create).unwrap();
     let kept = driver.call(&keeper, "keep", vec![Argument::from(&data)]);
     driver.client.wait(kept.get(None)).unwrap();
-    // Whoever wants all there is waits for this one.
+    // A task that wants all CPUs waits for this one.
     let spins = driver.submit("spin-task", []);
     driver.wait_for_running("spin-task");
     let sum = Submit::function(&driver.module, "sum").values([Argument::from(&data)]);

@@ -171,7 +171,7 @@ fn a_nested_task_that_failed_is_found() {
     );
     let text = node.wasmrun(["get", parent]).ok();
     assert_says(&text, &["state     finished", "job       ", "ran       "]);
-    // Whoever has waited for it had its output, and nobody else.
+    // The client that has waited for it had its output, and no other.
     let said = node.wasmrun(["job", "logs", id]).fails(2);
     assert_says(&said, &["nothing is kept of what job ", "--detach"]);
 }

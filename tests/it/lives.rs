@@ -62,7 +62,7 @@ fn what_an_actor_of_a_task_writes_is_kept_under_its_name() {
     assert!(kept.starts_with("sums at "), "{kept}");
     assert!(!kept.contains("made at "), "{kept}");
     attached.signal(Signal::INT);
-    // Whoever has submitted the task gets it, too.
+    // The client that has submitted the task gets it, too.
     assert_says(&attached.end().stderr, &["sums at "]);
     // Also of one that has ended.
     assert_eq!(logs(), kept);

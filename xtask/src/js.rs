@@ -1,7 +1,7 @@
 //! The npm package: its tarball, and its tests on that tarball.
 //!
 //! Owns where its tools live: below `target/npm`, from the npm registry as needed; nothing of the machine's own is touched. Must
-//! not: be needed by those who have no Node: whoever asks is told so and goes on.
+//! not: be needed by those who have no Node: the step says so and is skipped.
 
 use std::env::consts::ARCH;
 use std::fs;

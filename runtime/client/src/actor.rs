@@ -100,7 +100,7 @@ impl CreateActor {
         self
     }
 
-    /// Has its creation belong to this trace, below the span of whoever creates it. Calls say so for themselves.
+    /// Has its creation belong to this trace, below the span of the client that creates it. Calls say so for themselves.
     #[must_use]
     pub fn trace(mut self, trace: TraceContext) -> Self {
         self.wire.trace = Some(trace);

@@ -155,7 +155,7 @@ impl Submit {
         self
     }
 
-    /// Has it, and the tasks that it starts, belong to this trace, below the span of whoever submits it.
+    /// Has it, and the tasks that it starts, belong to this trace, below the span of the client that submits it.
     #[must_use]
     pub fn trace(mut self, trace: TraceContext) -> Self {
         self.wire.trace = Some(trace);

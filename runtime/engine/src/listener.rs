@@ -65,7 +65,7 @@ impl Listener {
         Self { tag, chunks, log }
     }
 
-    /// What is written is kept, and whoever listens gets it too.
+    /// What is written is kept, and a listener gets it too.
     pub fn kept(log: Arc<dyn OutputLog>, listener: Option<Self>) -> Self {
         let listener = listener.unwrap_or_else(|| Self::new(0, mpsc::channel(1).0));
         Self {
@@ -74,7 +74,7 @@ impl Listener {
         }
     }
 
-    /// Passes on what was written elsewhere, when there is room. Whoever listened may be gone.
+    /// Passes on what was written elsewhere, when there is room. The listener may be gone.
     pub async fn send(&self, chunk: OutputChunk) {
         self.keep(&chunk);
         let _ = self.chunks.send(chunk).await;

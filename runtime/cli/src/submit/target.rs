@@ -310,7 +310,7 @@ impl Remote {
                         source,
                         bytes: output.bytes.0.into(),
                     };
-                    // If whoever printed it has left, they have cancelled everything.
+                    // If the printer has stopped, it has cancelled everything.
                     listener.send(chunk).await;
                 }
                 let report = task.report().await?;

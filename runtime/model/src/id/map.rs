@@ -179,7 +179,7 @@ impl<T: OfTask> TaskMap<T> {
         self.slots.iter().flatten()
     }
 
-    /// Those in these slots. A task stays in its slot, so whoever looks at some slots at a time misses none that is there
+    /// Those in these slots. A task stays in its slot, so a walk of some slots at a time misses none that is there
     /// all along.
     pub fn values_in(&self, slots: Range<usize>) -> impl Iterator<Item = &T> {
         let end = slots.end.min(self.slots.len());

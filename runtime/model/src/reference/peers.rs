@@ -144,7 +144,7 @@ impl<K: PartialEq, V> Peers<K, V> {
         lending.map_or(0, |lending| lending.count)
     }
 
-    /// Who borrows an object of this id, whoever owns it.
+    /// The borrowers of an object of this id, with any owner.
     pub fn borrowers(&self, object: &ObjectId) -> impl Iterator<Item = NodeId> {
         let [first, last] = [0, u8::MAX].map(|byte| ObjectName {
             id: *object,

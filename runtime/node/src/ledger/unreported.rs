@@ -15,7 +15,7 @@ use crate::records::task::{Report, TaskCell, Work};
 /// A node whose loss is being dealt with.
 pub(super) struct Loss {
     pub(super) node: NodeId,
-    /// The tasks of ours that were with it.
+    /// The tasks owned here that were placed there.
     pub(super) had: BTreeSet<TaskId>,
 }
 

@@ -122,7 +122,7 @@ impl<'a> Wanted<'a> {
         self.parent.is_none_or(begins)
     }
 
-    /// Whether a task that lives at this node is meant. Its row says the same, unless it has gone on meanwhile.
+    /// Whether a task that has not ended at this node is meant. Its row says the same, unless it has gone on meanwhile.
     pub(super) fn lives(&self, ledger: &Ledger, cell: &TaskCell, node: &str) -> bool {
         let mut filters = self.list.filters.iter();
         self.id.begins(&cell.id)
