@@ -154,6 +154,7 @@ fn a_detached_task_goes_on_and_keeps_its_result() {
         &[
             "there is no task, actor or job 'ffff",
             "`wasmrun list tasks`",
+            "`wasmrun list objects`",
         ],
     );
 }

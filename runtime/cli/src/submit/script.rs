@@ -81,7 +81,8 @@ fn bundled(script: &Path) -> Result<(PathBuf, String), Failure> {
     let missing = || {
         Failure::usage(format!(
             "{name} is bundled and run by the npm package wasmrun, and this program is not that one's: \
-             `npm install wasmrun`, then `npx wasmrun submit {name}`. Or name its javascript.wasm in {JAVASCRIPT_PLACE}",
+             in a checkout `cargo xtask js` packs it: `npm install target/npm/wasmrun-*.tgz`, then `npx wasmrun submit {name}`. \
+             Or name its javascript.wasm in {JAVASCRIPT_PLACE}",
             name = script.display()
         ))
     };

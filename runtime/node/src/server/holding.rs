@@ -371,11 +371,17 @@ impl Session {
     pub(super) async fn describe_object_or(
         &self,
         text: &str,
-        why: Refusal,
+        mut why: Refusal,
     ) -> Result<Response, Refusal> {
         let described = self.describe_object(text).await;
         described.map_err(|of_object| match of_object.kind {
-            RefusalKind::NotFound => why,
+            RefusalKind::NotFound => {
+                if IdPrefix::parse(text).is_some() {
+                    why.message
+                        .push_str("; no object has such an id either: see `wasmrun list objects`");
+                }
+                why
+            }
             _ => of_object,
         })
     }
