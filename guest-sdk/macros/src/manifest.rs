@@ -78,6 +78,7 @@ fn capabilities(settings: &ModuleSettings) -> Vec<String> {
     let lists = [
         ("dirs", &settings.dirs),
         ("net", &settings.net),
+        ("http", &settings.http),
         ("env", &settings.env),
     ];
     let mut fields = Vec::new();

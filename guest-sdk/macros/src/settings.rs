@@ -44,6 +44,7 @@ pub struct ModuleSettings {
     pub tasks: TaskSettings,
     pub dirs: Vec<String>,
     pub net: Vec<String>,
+    pub http: Vec<String>,
     pub env: Vec<String>,
 }
 
@@ -127,6 +128,7 @@ impl Parse for ModuleSettings {
                 "interface" => settings.interface = Some(text(input)?),
                 "dirs" => settings.dirs = texts(input)?,
                 "net" => settings.net = texts(input)?,
+                "http" => settings.http = texts(input)?,
                 "env" => settings.env = texts(input)?,
                 _ => return settings.tasks.take(key, input),
             }
@@ -134,7 +136,7 @@ impl Parse for ModuleSettings {
         };
         each_key(input, take, || {
             format!(
-                "a module takes package, interface, types(…), dirs(…), net(…), env(…), and for all its \
+                "a module takes package, interface, types(…), dirs(…), net(…), http(…), env(…), and for all its \
                  tasks {TASK_KEYS}"
             )
         })?;

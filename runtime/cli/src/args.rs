@@ -36,6 +36,7 @@ use clap_complete::Shell;
 use wasmrun_engine::CompileTask;
 use wasmrun_model::cluster::{NodeName, Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
+use wasmrun_model::http::HttpHost;
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, ResourceName};
 
@@ -406,6 +407,12 @@ pub struct GrantOptions {
     /// send to these; port 0 stands for any.
     #[arg(long, value_name = "ADDRESSES", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     pub net: Option<NetArg>,
+    /// Let the guest send HTTP requests to a server: a name, *.NAME for all below it, * for all, or an address.
+    ///
+    /// Without a port it covers 80 and 443. A name stands for its public addresses: one of this machine or of a private
+    /// network has to be granted itself. Repeatable.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub http: Vec<HttpHost>,
     /// Set an environment variable in the guest: K=V, or K to pass ours on.
     ///
     /// Repeatable.

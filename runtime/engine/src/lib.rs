@@ -22,6 +22,7 @@ mod fault;
 mod flavor;
 mod handle;
 mod host;
+mod http;
 mod input;
 mod limits;
 mod listener;

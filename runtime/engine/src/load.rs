@@ -81,7 +81,7 @@ pub enum LoadError {
     /// The module needs something that the host does not have.
     #[error(
         "the module imports something that is not on offer: {message}; a task may import \
-         WASI 0.2 (wasi:cli, clocks, filesystem, io, random, sockets) and \
+         WASI 0.2 (wasi:cli, clocks, filesystem, http, io, random, sockets) and \
          wasmrun:runtime@0.1.0 (context, tasks, objects, actors), a core program \
          wasi_snapshot_preview1"
     )]

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use wasmrun_model::failure::{LimitHit, TaskError};
+use wasmrun_model::http::HttpHost;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::resource::ResourceName;
 use wasmrun_model::trace::{Span, TraceContext};
@@ -14,8 +15,10 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p1::WasiP1Ctx;
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
 use crate::host::Windows;
+use crate::http::Http;
 use crate::input::Input;
 use crate::limits::{Limiter, Limits};
 use crate::listener::OutputSource;
@@ -62,6 +65,8 @@ pub struct Grants {
     pub dirs: Vec<DirGrant>,
     /// The network.
     pub net: NetGrant,
+    /// The servers that it may send HTTP requests to.
+    pub http: Vec<HttpHost>,
 }
 
 /// Why something cannot be granted.
@@ -148,6 +153,12 @@ impl WasiView for TaskState {
     }
 }
 
+impl WasiHttpView for TaskState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        self.wasi.http()
+    }
+}
+
 impl TaskState {
     /// What the guest holds, in order of name: its own, or what its actor holds.
     pub(crate) fn holds(&self) -> &[HeldResource] {
@@ -175,6 +186,7 @@ impl TaskState {
 pub(crate) struct Wasi {
     world: World,
     made: Option<Box<WasiP1Ctx>>,
+    http: Option<Box<Http>>,
 }
 
 impl Wasi {
@@ -184,6 +196,14 @@ impl Wasi {
             self.world.describe(&mut wasi);
             Box::new(wasi.build_p1())
         })
+    }
+
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        self.get();
+        let Self { world, made, http } = self;
+        let table = made.as_mut().expect("it was made").ctx().table;
+        http.get_or_insert_with(|| Box::new(Http::new(&world.http, world.output.clone())))
+            .view(table)
     }
 }
 
@@ -195,6 +215,7 @@ struct World {
     args: Vec<String>,
     env: Vec<(String, String)>,
     net: NetGrant,
+    http: Vec<HttpHost>,
     /// Whether file calls may be made on the guest's own thread: where the host refuses files whose opening can block
     /// for ever.
     may_block: bool,
@@ -277,6 +298,7 @@ impl Setup<'_> {
             input: self.input,
             args: self.args.to_vec(),
             net: self.grants.net.clone(),
+            http: self.grants.http.clone(),
             may_block: self.module.has_guarded_files(),
         };
         // Who was granted what cannot be opened hears of it, whether it is used or not.
@@ -285,7 +307,11 @@ impl Setup<'_> {
             dirs => Some(Box::new(with_dirs(dirs, &mut world)?)),
         };
         Ok(TaskState {
-            wasi: Wasi { world, made },
+            wasi: Wasi {
+                world,
+                made,
+                http: None,
+            },
             limiter: Limiter::new(self.limits.memory),
             context: self.context,
             creation: None,

@@ -85,12 +85,33 @@ impl TaskOutput {
             return Err(hit);
         }
         if source == OutputSource::Stderr {
-            let mut tail = lock(&self.stderr_tail);
-            tail.extend(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
-            let excess = tail.len().saturating_sub(TAIL_BYTES);
-            tail.drain(..excess);
+            self.remember(bytes);
         }
         Ok(())
+    }
+
+    fn remember(&self, bytes: &[u8]) {
+        let mut tail = lock(&self.stderr_tail);
+        tail.extend(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]);
+        let excess = tail.len().saturating_sub(TAIL_BYTES);
+        tail.drain(..excess);
+    }
+
+    /// Adds a line of the host's to standard error. It counts for no limit, and nobody waits: a listener without room
+    /// does not get it, its log does.
+    pub(crate) fn say(&self, line: &str) {
+        self.remember(line.as_bytes());
+        if let Some(listener) = &self.listener {
+            let chunk = OutputChunk {
+                tag: listener.tag,
+                writer: self.number,
+                attempt: self.attempt,
+                source: OutputSource::Stderr,
+                bytes: Bytes::copy_from_slice(line.as_bytes()),
+            };
+            listener.keep(&chunk);
+            let _ = listener.chunks.try_send(chunk);
+        }
     }
 }
 

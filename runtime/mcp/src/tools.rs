@@ -220,7 +220,7 @@ fn has_handles(ty: &FunctionType) -> bool {
 
 /// Hints for those who ask people before a tool is called.
 fn annotations(grants: &wire::Grants) -> ToolAnnotations {
-    let is_closed = grants.net == wire::Net::None;
+    let is_closed = grants.net == wire::Net::None && grants.http.is_empty();
     let is_read_only = is_closed && grants.dirs.iter().all(|dir| dir.is_read_only);
     ToolAnnotations::new()
         .read_only(is_read_only)
@@ -239,7 +239,7 @@ fn reach(grants: &wire::Grants) -> String {
         [] => "There are no files".to_owned(),
         dirs => format!("There are these directories: {}", dirs.join(", ")),
     };
-    match &grants.net {
+    let reach = match &grants.net {
         wire::Net::None => format!("{dirs} and there is no network."),
         wire::Net::All => format!("{dirs}, and the network may be used."),
         wire::Net::Only(addresses) => {
@@ -249,5 +249,10 @@ fn reach(grants: &wire::Grants) -> String {
                 addresses.join(", ")
             )
         }
+    };
+    let hosts: Vec<_> = grants.http.iter().map(ToString::to_string).collect();
+    match &hosts[..] {
+        [] => reach,
+        hosts => format!("{reach} HTTP requests may go to {}.", hosts.join(", ")),
     }
 }

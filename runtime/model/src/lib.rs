@@ -11,6 +11,7 @@ pub mod failure;
 pub mod fairness;
 pub mod gossip;
 pub mod group;
+pub mod http;
 pub mod id;
 pub mod manifest;
 pub mod random;

@@ -237,6 +237,7 @@ fn grants(submit: &Submit) -> Result<Grants, Failure> {
             .net
             .as_ref()
             .map_or(NetGrant::None, |net| net.0.clone()),
+        http: submit.task.grants.http.clone(),
     };
     grants
         .check()

@@ -462,5 +462,6 @@ pub fn grants(options: &GrantOptions) -> Result<wire::Grants, Failure> {
             Some(NetGrant::Only(addresses)) => Net::Only(addresses.clone()),
             Some(NetGrant::All) => Net::All,
         },
+        http: options.http.clone(),
     })
 }

@@ -62,8 +62,10 @@ pub(crate) fn add_to_component_linker(
 ) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     streams::add_to_linker(linker)?;
+    wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;
     if concurrent {
         wasmtime_wasi::p3::add_to_linker(linker)?;
+        wasmtime_wasi_http::p3::add_to_linker(linker)?;
     } else {
         guard_open(linker)?;
     }

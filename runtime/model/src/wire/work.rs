@@ -10,6 +10,7 @@ use super::view::Amounts;
 use crate::cluster::{Selectors, Strategy};
 use crate::fairness::TenantName;
 use crate::group::GroupSpec;
+use crate::http::HttpHost;
 use crate::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
 use crate::resource::{Amount, ResourceName};
 use crate::trace::TraceContext;
@@ -137,6 +138,8 @@ pub struct Grants {
     pub dirs: Vec<Dir>,
     /// The network.
     pub net: Net,
+    /// The servers that it may send HTTP requests to.
+    pub http: Vec<HttpHost>,
 }
 
 /// A directory of the node's machine.

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use wasmrun_engine::{Entry, Grants, Limits, Module, NetGrant};
+use wasmrun_model::http::HttpHost;
 use wasmrun_model::id::NodeId;
 use wasmrun_model::task::{Attempt, TaskSpec};
 use wasmrun_model::wire::Net;
@@ -92,7 +93,7 @@ impl Exchange {
             class,
             terms: arriving.spec.terms.clone(),
             limits: granted_limits(&job.limits),
-            grants: grants(job.env, job.net),
+            grants: grants(job.env, job.net, job.http),
             // Its owner counts them.
             restarts: 0,
             is_deterministic: cell.face.is_deterministic,
@@ -127,7 +128,7 @@ fn granted_limits(limits: &LimitOrder) -> Limits {
     }
 }
 
-fn grants(env: Vec<(String, String)>, net: Net) -> Grants {
+fn grants(env: Vec<(String, String)>, net: Net, http: Vec<HttpHost>) -> Grants {
     Grants {
         env,
         dirs: Vec::new(),
@@ -136,5 +137,6 @@ fn grants(env: Vec<(String, String)>, net: Net) -> Grants {
             Net::Only(addresses) => NetGrant::Only(addresses),
             Net::All => NetGrant::All,
         },
+        http,
     }
 }

@@ -139,6 +139,7 @@ impl Exchange {
                 NetGrant::Only(addresses) => Net::Only(addresses.clone()),
                 NetGrant::All => Net::All,
             },
+            http: grants.http.clone(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use wasmrun_model::fairness::TenantName;
+use wasmrun_model::http::HttpHost;
 use wasmrun_model::id::{
     ActorId, ActorName, Digest, DriverId, NodeId, ObjectId, ObjectName, TaskId,
 };
@@ -269,6 +270,7 @@ pub(crate) struct JobOrder {
     pub(crate) limits: LimitOrder,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) net: Net,
+    pub(crate) http: Vec<HttpHost>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -153,6 +153,7 @@ pub(super) fn grants(grants: &wire::Grants) -> Result<Grants, Refusal> {
             Net::Only(addresses) => NetGrant::Only(addresses.clone()),
             Net::All => NetGrant::All,
         },
+        http: grants.http.clone(),
     };
     let checked = grants.check();
     checked.map_err(|error| refusal(RefusalKind::Usage, error))?;
