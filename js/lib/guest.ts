@@ -25,11 +25,14 @@ export interface Options {
   callRetries?: number;
 }
 
+/** Arguments: an object stands for its value. */
+export type Given<A extends unknown[]> = { [K in keyof A]: A[K] | ObjectRef<A[K]> };
+
 /** A method of an actor: called, it gives a promise of what the method returns. */
 export interface Method<A extends unknown[] = any[], R = any> {
-  (...args: A): Promise<Awaited<R>>;
+  (...args: Given<A>): Promise<Awaited<R>>;
   /** Calls it: the object that it will make. */
-  ref(...args: A): ObjectRef<Awaited<R>>;
+  ref(...args: Given<A>): ObjectRef<Awaited<R>>;
 }
 
 /** A function whose calls run in sandboxes of their own. */
@@ -45,7 +48,7 @@ export type Handle<T> = {
 
 /** A class whose instances are actors. */
 export interface RemoteClass<A extends unknown[] = any[], T = any> {
-  create(...args: A): Promise<Handle<T>>;
+  create(...args: Given<A>): Promise<Handle<T>>;
   /** The same, whose actors ask for something. */
   options(options: Options): RemoteClass<A, T>;
 }
@@ -86,7 +89,7 @@ export class ObjectRef<T = unknown> {
 
 /** A class that is derived from it makes actors: `await Counter.create(0)`. */
 export class Actor {
-  static create<A extends unknown[], T>(this: new (...args: A) => T, ..._: A): Promise<Handle<T>> {
+  static create<A extends unknown[], T>(this: new (...args: A) => T, ..._: Given<A>): Promise<Handle<T>> {
     return missing('Actor');
   }
 
@@ -103,7 +106,7 @@ export function remote(): never {
 }
 
 /** Starts a function in a sandbox of its own: the object that it will make. */
-export function spawn<A extends unknown[], R>(_: (...args: A) => R, ...__: A): ObjectRef<Awaited<R>> {
+export function spawn<A extends unknown[], R>(_: (...args: A) => R, ...__: Given<A>): ObjectRef<Awaited<R>> {
   return missing('spawn()');
 }
 

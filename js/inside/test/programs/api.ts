@@ -44,6 +44,7 @@ export default async function (...args: string[]): Promise<void> {
   same([context.args, context.env, context.attempt], [args, { FOO: 'bar' }, 0], 'context');
   same(get([1, 2, 3].map((n) => spawn(square, n))), [1, 4, 9], 'tasks');
   same(get(spawn(nested, 3)), 3, 'nested');
+  same([get(spawn(square, spawn(square, 2))), await remote(later)(spawn(square, 3))], [16, 9], 'objects are arguments');
   same(await Promise.all([remote(later)(1), remote(square)(2), new Promise((done) => setTimeout(done, 1, 'time'))]), [1, 4, 'time'], 'side by side');
   const stored = put({ deep: [1, 2n] });
   same([get(stored), await value(stored), await remote(echo)(stored)], Array(3).fill({ deep: [1, 2n] }), 'put');
@@ -67,7 +68,7 @@ export default async function (...args: string[]): Promise<void> {
   }
 
   const counter = await Counter.options({ name: 'inside' }).create(10);
-  same([await counter.add(1), get(counter.add.ref(1)), await counter.slowly(1), await remote(add)(counter, 1)], [11, 12, 13, 14], 'an actor');
+  same([await counter.add(1), get(counter.add.ref(1)), await counter.slowly(1), await remote(add)(counter, spawn(square, 1))], [11, 12, 13, 14], 'an actor');
   same(await getActor<Counter>('inside').add(1), 15, 'by name');
   same((await thrown(() => counter.fail())).slice(0, 2), ['SyntaxError', 'as asked'], 'a method that fails');
   same((await thrown(() => (counter as any)._own()))[1], "the actor has no method '_own'; it has add,slowly,fail", 'own methods');
