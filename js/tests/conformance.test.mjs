@@ -1,16 +1,18 @@
-/** What every driver does: the table of `tests/conformance/drivers.json`, as JavaScript has it. */
+/** What every driver and every guest does: the tables of `tests/conformance`, as JavaScript has them. */
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 
 import * as wasmrun from 'wasmrun';
 
 import { fixture, graph, guest, node } from './session.mjs';
 
 const folder = process.env.WASMRUN_CONFORMANCE ?? 'tests/conformance';
-const table = JSON.parse(readFileSync(join(folder, 'drivers.json'), 'utf8'));
+const [table, rows] = ['drivers', 'guests'].map((name) => JSON.parse(readFileSync(join(folder, `${name}.json`), 'utf8')));
+const program = await node.program(fileURLToPath(new URL('programs/conformance-guest.ts', import.meta.url)));
 const guests = { fixture, graph, sdk: await node.load(guest('sdk')) };
 const numbers = {
   u8: Uint8Array, s8: Int8Array, u16: Uint16Array, s16: Int16Array, u32: Uint32Array, s32: Int32Array,
@@ -228,6 +230,20 @@ for (const [name, steps] of Object.entries(table.cases)) {
   test(name, async () => {
     const stage = new Stage();
     for (const step of steps) await stage.step(step);
+  });
+}
+
+// What a guest of JavaScript does not have.
+const lacks = ['checkpoints'];
+
+for (const [name, { needs, calls }] of Object.entries(rows)) {
+  test(`a guest: ${name}`, { skip: lacks.includes(needs) && `it needs ${needs}` }, async () => {
+    for (const { args, is, fails } of calls) {
+      const called = program[camel(name)](...args);
+      if (fails === undefined) assert.deepEqual(await called, is);
+      // What a guest of JavaScript throws is no `GuestError`, but thrown here as it was.
+      else await assert.rejects(called, { name: 'Error', message: args[0] });
+    }
   });
 }
 
