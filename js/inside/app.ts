@@ -9,6 +9,7 @@ import { line, taken } from './console';
 import * as guest from './guest';
 import { crossing, get, joined, ObjectRef, Postcard, text } from './host';
 import { release } from '../lib/inside/text';
+import { placed } from './places';
 import { evaluated, find, has, load, loadText } from './program';
 
 // How much of each part of an error is told, in characters: errors go along with other messages, as text.
@@ -220,7 +221,7 @@ const programRun = {
     try {
       await watched(main());
     } catch (error) {
-      const told = error instanceof Error ? `${error.name}: ${error.message}\n${stackOf(error)}` : line([error]);
+      const told = error instanceof Error ? `${error.name}: ${error.message}\n${placed(stackOf(error))}` : line([error]);
       console.error(told.trimEnd());
       // What is no error is the error case.
       throw undefined;

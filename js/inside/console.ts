@@ -2,6 +2,8 @@
 //
 // Owns how values are shown, for which the engine prints less.
 
+import { placed } from './places';
+
 /** How much of what is printed comes back, in characters. */
 const MOST_TOLD = 64 << 10;
 const MOST_NESTED = 4;
@@ -38,7 +40,7 @@ function shown(value: unknown, depth: number, seen: object[]): string {
   if (typeof value === 'bigint') return `${value}n`;
   if (typeof value === 'function') return `[${value.name ? `Function: ${value.name}` : 'Function'}]`;
   if (typeof value !== 'object' || value === null) return Object.is(value, -0) ? '-0' : String(value);
-  if (value instanceof Error) return `${value}${value.stack ? `\n${value.stack.trimEnd().replace(/^/gm, '    at ')}` : ''}`;
+  if (value instanceof Error) return `${value}${value.stack ? `\n${placed(value.stack.trimEnd()).replace(/^/gm, '    at ')}` : ''}`;
   if (value instanceof Date) return Number.isNaN(value.getTime()) ? 'Invalid Date' : value.toISOString();
   if (value instanceof RegExp) return String(value);
   const name = Object.getPrototypeOf(value)?.constructor?.name;

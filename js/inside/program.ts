@@ -1,6 +1,7 @@
 // The program: the text that was sent here, and what it exports.
 
 import { programOf, textOf } from './host';
+import { placesOf } from './places';
 
 // Before anything of the program's can change it.
 const evaluate = eval;
@@ -20,6 +21,7 @@ export function evaluated(body: string, parameters: string[]): Function {
 function loaded(text: string): unknown {
   exported = undefined;
   source = text;
+  placesOf(text);
   const made = evaluate(`(function () {${text}\n})`)();
   if (typeof made?.then === 'function') return Promise.resolve(made).then((it) => void (exported = it));
   exported = made;

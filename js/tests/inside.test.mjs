@@ -172,6 +172,13 @@ test('`wasmrun submit` runs a file', () => {
   const submit = (name) => spawnSync('npx', ['wasmrun', 'submit', '--quiet', file(name), '--', 'a', 'b c'], { env, encoding: 'utf8' });
   const ran = submit('app.ts');
   assert.deepEqual([ran.status, ran.stdout], [0, 'a+b c 2 42\n'], ran.stderr);
+  const thrown = submit('throws.ts');
+  assert.equal(thrown.status, 1);
+  // What is caught and printed, here and in a task, and what is not.
+  assert.match(thrown.stderr, /Error: caught\n    at caught@tests\/programs\/throws\.ts:6:9\n/);
+  assert.match(thrown.stderr, /TypeError: a task\n    at task@tests\/programs\/throws\.ts:10:9\n/);
+  assert.match(thrown.stderr, /RangeError: not caught\nlast@tests\/programs\/throws\.ts:22:11\n/);
+  assert.doesNotMatch(thrown.stderr, /bundle/);
   const missing = submit('nowhere.ts');
   assert.notEqual(missing.status, 0);
   assert.match(missing.stderr, /nowhere\.ts/);

@@ -2,14 +2,16 @@
 
 import assert from 'node:assert/strict';
 import { mkdtemp, writeFile } from 'node:fs/promises';
+import { SourceMap } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 
-import { load } from './modules.mjs';
+import { here, load } from './modules.mjs';
 
 const { BundleError, bundle } = await load('bundle');
 const { GUEST } = await load('names');
+const { placing } = await load('places');
 const folder = await mkdtemp(join(tmpdir(), 'bundle-'));
 globalThis[Symbol.for('wasmrun/guest')] = Object.fromEntries(GUEST.map((name) => [name, name]));
 
@@ -49,6 +51,23 @@ test('what a sandbox does not have is an error that says so', async () => {
     await assert.rejects(bundle(await file('wrong.mjs', text)), (error) => error instanceof BundleError && why.test(error.message), text);
   }
   await assert.rejects(bundle(join(folder, 'missing.ts')), BundleError);
+});
+
+test('places of a bundle are those that its map has', async () => {
+  const { text, map } = await bundle(here('programs/api.ts'));
+  const [place, theirs] = [placing(map), new SourceMap(JSON.parse(map))];
+  let count = 0;
+  text.split('\n').forEach((line, row) => {
+    for (let column = 0; column <= line.length; column++) {
+      const { originalSource, originalLine, originalColumn, generatedLine } = theirs.findEntry(row - 1, column);
+      // Theirs may be of a row before.
+      if (generatedLine !== row - 1) continue;
+      count++;
+      assert.equal(place(`f@api.ts.bundle:${row + 1}:${column + 1}`), `f@${originalSource}:${originalLine + 1}:${originalColumn + 1}`);
+    }
+  });
+  assert(count > 1000, `${count}`);
+  for (const other of ['f@api.ts.bundle:1:1', 'f@api.ts.bundle:99999:1', 'f@other:3:1', 'text']) assert.equal(place(other), other);
 });
 
 test('the names of the guest are the same where there is no sandbox', async () => {

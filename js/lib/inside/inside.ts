@@ -5,14 +5,13 @@
 // as a module that it has loaded: it submits a typed call and gives back its typed result, with values as jco maps WIT types. What the
 // functions here give is described by `lib/remote.ts`.
 
-import { SourceMap } from 'node:module';
-
 import { DependencyError, WasmrunError } from '../errors.js';
 
 // For tests: a bundle has classes of its own.
 export { DependencyError };
 import { NoValue, read, write, type Handle } from './data.js';
 import { GUEST, GUEST_OF_SANDBOX, methods } from './names.js';
+import { placing } from './places.js';
 import type { Program } from './bundle.js';
 
 /** What this module needs of a driver. `R` is its references to objects, and `A` those to actors. */
@@ -299,16 +298,12 @@ interface Made {
 interface Sent {
   readonly crossing: unknown;
   readonly of?: Program;
-  map?: SourceMap;
+  place?: (line: string) => string;
 }
 
 /** A line of a stack with its place in the sources. */
 function place(program: Sent, line: string): string {
-  const [, name, row, column] = /^(.*)@.*:(\d+):(\d+)$/.exec(line) ?? [];
-  if (program.of === undefined || row === undefined) return line;
-  program.map ??= new SourceMap(JSON.parse(program.of.map));
-  // Rows and columns of maps begin with 0, and the first row of the text is ours.
-  const found: any = program.map.findEntry(Number(row) - 2, Number(column) - 1);
-  if (found.originalSource === undefined) return line;
-  return `${name || '<anonymous>'}@${found.originalSource}:${found.originalLine + 1}:${found.originalColumn + 1}`;
+  if (program.of === undefined) return line;
+  program.place ??= placing(program.of.map);
+  return program.place(line);
 }
