@@ -167,11 +167,14 @@ test('calls that are made before the interpreter is loaded keep their order', ()
   assert.equal(ran.status, 0);
 });
 
-test('`wasmrun submit` runs a file', () => {
+test('`wasmrun submit` and `wasmrun run` run a file', () => {
   const env = { ...process.env, WASMRUN_ADDRESS: node.address };
-  const submit = (name) => spawnSync('npx', ['wasmrun', 'submit', '--quiet', file(name), '--', 'a', 'b c'], { env, encoding: 'utf8' });
-  const ran = submit('app.ts');
-  assert.deepEqual([ran.status, ran.stdout], [0, 'a+b c 2 42\n'], ran.stderr);
+  const submit = (name, command = 'submit') =>
+    spawnSync('npx', ['wasmrun', command, '--quiet', file(name), '--', 'a', 'b c'], { env, encoding: 'utf8' });
+  for (const command of ['submit', 'run']) {
+    const ran = submit('app.ts', command);
+    assert.deepEqual([ran.status, ran.stdout], [0, 'a+b c 2 42\n'], ran.stderr);
+  }
   const thrown = submit('throws.ts');
   assert.equal(thrown.status, 1);
   // What is caught and printed, here and in a task, and what is not.

@@ -610,6 +610,9 @@ def test_stubs_say_what_a_module_has(session, guests, tmp_path):
         text=True,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+    printing = [sys.executable, "-m", "wasmrun", "stubs", guests / "orders.wasm", "--out", "-"]
+    printed = subprocess.run(printing, cwd=tmp_path, capture_output=True, text=True)
+    assert printed.stdout == (tmp_path / "orders.pyi").read_text() and not (tmp_path / "-").exists()
     wrong = tmp_path / "wrong.wasm"
     wrong.write_text("no module")
     bad = subprocess.run([sys.executable, "-m", "wasmrun", "stubs", wrong], capture_output=True, text=True)

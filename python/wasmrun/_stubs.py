@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import enum
 import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,11 +129,14 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="wasmrun stubs", description="Writes what type checkers and editors need to know of a module.")
     parser.add_argument("module", type=Path, help="the module")
-    parser.add_argument("--out", type=Path, help="the file to write; beside the module if it is not given")
+    parser.add_argument("--out", type=Path, help="the file to write, - for standard output; beside the module if it is not given")
     given = parser.parse_args(arguments)
     out: Path = given.out or given.module.with_name(given.module.stem.replace("-", "_") + ".pyi")
     try:
         text = stubs(wasmrun.load(given.module))
+        if out == Path("-"):
+            sys.stdout.write(text)
+            return
         out.write_text(text)
     except OSError as error:
         told = f"{error.filename or given.module}: {error.strerror}; check the path: a relative one begins at {Path.cwd()}"

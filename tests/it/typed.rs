@@ -213,6 +213,11 @@ fn the_command_writes_the_code_of_a_module() {
             "        pub only_for: Option<Tier>,\n",
         ],
     );
+    let printed = Wasmrun::new(["stubs", "--lang", "rust", "--out", "-"])
+        .arg(guest("orders"))
+        .dir(dir.path());
+    assert_eq!(printed.ok(), code);
+    assert!(!dir.path().join("-").exists());
     let wrong = dir.path().join("wrong.wasm");
     fs::write(&wrong, "no module").unwrap();
     let said = stubs(wrong).fails(2);

@@ -20,6 +20,8 @@ fn wrong_usage() {
         (&["submit", "x.py"], "cannot read the script x.py"),
         (&["submit", "x.ts", "-i", "f()"], "has no functions to call"),
         (&["submit", "x.ts"], "`npx wasmrun submit x.ts`"),
+        (&["run", "x.ts"], "`npx wasmrun submit x.ts`"),
+        (&["run", "x.wasm"], "its name must end with .py, .js or .ts"),
         (&["inspect"], "<MODULE>"),
         (&["submit", "x.wasm", "add(1, 2)"], "--invoke 'add(1, 2)'"),
         (

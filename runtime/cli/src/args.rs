@@ -19,8 +19,8 @@ mod json;
 mod mcp;
 mod new;
 mod policy;
-mod python;
 mod scheduling;
+mod scripts;
 mod tenants;
 mod things;
 mod trace;
@@ -53,8 +53,8 @@ pub use self::json::{JsonArg, check_json, is_json};
 pub use self::mcp::Mcp;
 pub use self::new::{New, ProjectLanguage};
 pub use self::policy::PolicyOptions;
-pub use self::python::{Language, RunPython, Stubs};
 pub use self::scheduling::SchedulingCommand;
+pub use self::scripts::{Language, RunScript, Stubs};
 pub use self::tenants::{TenantCommand, TenantSet};
 pub use self::things::{
     ActorCommand, ActorCreate, COLLECTOR, ClusterOptions, Doctor, FilterArg, Id, ListOptions,
@@ -90,8 +90,8 @@ pub struct Cli {
 pub enum Command {
     /// Run a module: stream its output, print its result.
     Submit(Box<Submit>),
-    /// Run Python in a sandbox: a script, or code that is given with -c.
-    Run(Box<RunPython>),
+    /// Run a script in a sandbox: Python, JavaScript or TypeScript; or Python that is given with -c.
+    Run(Box<RunScript>),
     /// Write a project that makes a module: tasks and an actor in a language, ready to build.
     New(New),
     /// Write a module's functions and types for type checkers of Python or for TypeScript, or as Rust code for drivers.

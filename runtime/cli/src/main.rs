@@ -179,7 +179,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         .then(|| log::start(log::Filter::default(), log::Format::Text));
     match &cli.command {
         Command::Submit(submit) => submit::submit(submit, &cli.global, printer),
-        Command::Run(run) => submit::run_python(run, &cli.global, printer),
+        Command::Run(run) => submit::run_script(run, &cli.global, printer),
         Command::New(project) => new::new(project, printer),
         Command::Stubs(stubs) => stubs::stubs(stubs, printer),
         Command::Mcp(options) => mcp::mcp(options, &cli.global, printer),

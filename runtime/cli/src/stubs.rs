@@ -1,5 +1,8 @@
 //! `wasmrun stubs`: what type checkers of Python and TypeScript need to know of a module, or Rust code for drivers.
 
+use std::io::Write;
+use std::path::Path;
+
 use anyhow::Context;
 use wasmrun_bindgen::{BindgenError, Module};
 
@@ -7,7 +10,8 @@ use crate::args::{Language, Stubs};
 use crate::fail::CommandResult;
 use crate::local;
 use crate::outfile;
-use crate::printer::Printer;
+use crate::printer::{self, Printer};
+use crate::stdio;
 use crate::submit;
 
 pub fn stubs(stubs: &Stubs, printer: &Printer) -> CommandResult {
@@ -33,8 +37,14 @@ fn written(
     local::check_path(&stubs.module)?;
     let beside = || stubs.module.with_extension(extension);
     let out = stubs.out.clone().unwrap_or_else(beside);
-    outfile::check(&out)?;
+    let is_printed = out == Path::new("-");
+    if !is_printed {
+        outfile::check(&out)?;
+    }
     let code = code(&Module::from_file(&stubs.module)?)?;
+    if is_printed {
+        return printer::written(stdio::output().write_all(code.as_bytes()));
+    }
     let shown = out.display();
     outfile::replace(&out, code.as_bytes()).with_context(|| format!("cannot write {shown}"))?;
     printer.note(format_args!("{shown}: {what}"));

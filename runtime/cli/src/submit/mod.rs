@@ -27,7 +27,7 @@ use wasmrun_model::cluster::Strategy;
 use wasmrun_model::failure::TaskError;
 use wasmrun_node::{Call, Report};
 
-use crate::args::{Global, NodeOptions, Output, PolicyOptions, RunPython, Submit};
+use crate::args::{Global, NodeOptions, Output, PolicyOptions, RunScript, Submit};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::local;
 use crate::names::Names;
@@ -50,7 +50,7 @@ pub use crate::submit::target::{
 /// How many chunks of output may be under way before guests wait.
 const CHUNKS_IN_FLIGHT: usize = 64;
 
-pub fn run_python(run: &RunPython, global: &Global, printer: &Printer) -> CommandResult {
+pub fn run_script(run: &RunScript, global: &Global, printer: &Printer) -> CommandResult {
     execute(&script::program(run)?, global, printer)
 }
 

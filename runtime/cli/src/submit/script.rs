@@ -1,5 +1,5 @@
-//! Scripts: `submit script.py` and `run` have the interpreter of the Python package run a script or code, and `submit app.ts` that of
-//! the npm package.
+//! Scripts: `submit` and `run` have the interpreter of the Python package run a script or code, and that of the npm package a file of
+//! JavaScript or TypeScript.
 //!
 //! Owns where those packages are. The guest reads its text from a variable, so that it needs no directory.
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::args::{EnvArg, RunPython, Stubs, Submit};
+use crate::args::{EnvArg, RunScript, Stubs, Submit};
 use crate::fail::{CommandResult, Failure};
 use crate::local;
 
@@ -16,11 +16,24 @@ use crate::local;
 const PLACE: &str = "WASMRUN_PYTHON";
 /// The same for JavaScript.
 const JAVASCRIPT_PLACE: &str = "WASMRUN_JAVASCRIPT";
-const JAVASCRIPT: [&str; 6] = ["js", "mjs", "jsx", "ts", "mts", "tsx"];
 /// The variable that has the script. `python/inside/_app.py` takes it away before the script runs, and `js/inside/guest.ts` hides it.
 const SCRIPT: &str = "WASMRUN_SCRIPT";
 /// How long a script may be, in bytes.
 const MOST_BYTES: u64 = 512 << 10;
+
+enum Language {
+    Python,
+    JavaScript,
+}
+
+/// What a file is written in, if it is a script.
+fn language(file: &Path) -> Option<Language> {
+    match file.extension()?.to_str()? {
+        "py" => Some(Language::Python),
+        "js" | "mjs" | "jsx" | "ts" | "mts" | "tsx" => Some(Language::JavaScript),
+        _ => None,
+    }
+}
 
 /// What is to be run where `submit` names a script.
 ///
@@ -29,11 +42,9 @@ const MOST_BYTES: u64 = 512 << 10;
 pub fn interpreted(submit: &Submit) -> Result<Submit, Failure> {
     local::check_path(&submit.module)?;
     let script = &submit.module;
-    let extension = script.extension().and_then(|it| it.to_str());
-    let is_javascript = extension.is_some_and(|it| JAVASCRIPT.contains(&it));
-    if !is_javascript && extension != Some("py") {
+    let Some(language) = language(script) else {
         return Ok(submit.clone());
-    }
+    };
     let name = script.display().to_string();
     if submit.invoke.is_some() || !submit.arg_file.is_empty() {
         return Err(Failure::usage(format!(
@@ -41,12 +52,12 @@ pub fn interpreted(submit: &Submit) -> Result<Submit, Failure> {
              arguments behind --"
         )));
     }
-    let (module, text, given) = match is_javascript {
-        true => {
+    let (module, text, given) = match language {
+        Language::JavaScript => {
             let (module, text) = bundled(script)?;
             (module, text, vec![name.clone()])
         }
-        false => {
+        Language::Python => {
             let text = script_text(script)?;
             (interpreter()?, text, vec!["-s".into(), name.clone()])
         }
@@ -120,7 +131,7 @@ fn bundled(script: &Path) -> Result<(PathBuf, String), Failure> {
 ///
 /// # Errors
 /// There is no interpreter, or what is named is no script.
-pub fn program(run: &RunPython) -> Result<Submit, Failure> {
+pub fn program(run: &RunScript) -> Result<Submit, Failure> {
     match (&run.code, &run.script) {
         (Some(code), _) => {
             let mut submit = run.of(interpreter()?);
@@ -128,11 +139,9 @@ pub fn program(run: &RunPython) -> Result<Submit, Failure> {
             submit.name.get_or_insert_with(|| "code".into());
             Ok(submit)
         }
-        (None, Some(script)) if script.extension().is_some_and(|it| it == "py") => {
-            Ok(run.of(script.clone()))
-        }
+        (None, Some(script)) if language(script).is_some() => Ok(run.of(script.clone())),
         (None, Some(other)) => Err(Failure::usage(format!(
-            "{} is no script: its name must end with .py; `wasmrun submit` runs modules",
+            "{} is no script: its name must end with .py, .js or .ts; `wasmrun submit` runs modules",
             other.display()
         ))),
         (None, None) => unreachable!("one of them is required"),

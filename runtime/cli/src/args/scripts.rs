@@ -7,11 +7,11 @@ use clap::{Args, ValueEnum, ValueHint};
 use super::{ArrayOptions, NodeOptions, Submit, TaskOptions};
 
 #[derive(Debug, Clone, Args)]
-pub struct RunPython {
-    /// The script.
+pub struct RunScript {
+    /// The script: its name ends with .py, .js or .ts.
     #[arg(value_hint = ValueHint::FilePath, required_unless_present = "code")]
     pub script: Option<PathBuf>,
-    /// Run this code instead of a script.
+    /// Run this Python code instead of a script.
     #[arg(
         short = 'c',
         value_name = "CODE",
@@ -43,7 +43,7 @@ pub struct RunPython {
     pub node: NodeOptions,
 }
 
-impl RunPython {
+impl RunScript {
     /// The same of this module, as `submit` takes it.
     pub fn of(&self, module: PathBuf) -> Submit {
         let run = self.clone();
@@ -72,7 +72,7 @@ pub struct Stubs {
     /// For which language.
     #[arg(long, value_name = "LANGUAGE", default_value = "python")]
     pub lang: Language,
-    /// The file to write [default: the module's name with .pyi, .rs or .d.ts, beside it].
+    /// The file to write; - is standard output [default: the module's name with .pyi, .rs or .d.ts, beside it].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub out: Option<PathBuf>,
 }
