@@ -1,9 +1,10 @@
-//! The npm package: its tarball, and its tests on that tarball.
+//! The npm package and the one of `npm create wasmrun`: their tarballs, and the tests on those.
 //!
 //! Owns where its tools live: below `target/npm`, from the npm registry as needed; nothing of the machine's own is touched. Must
 //! not: be needed by those who have no Node: the step says so and is skipped.
 
 use std::env::consts::ARCH;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,7 +52,7 @@ fn pack(profile: Profile) -> Result<PathBuf> {
     fs::write(package.join("package.json"), &description)?;
     // Compiled where what it depends on is.
     let tools = npm.join("tools");
-    install(&tools, &description, &TOOLS)?;
+    install(&tools, &description, TOOLS)?;
     let _ = fs::remove_dir_all(tools.join("lib"));
     copy_all(&ours.join("lib"), &tools.join("lib"))?;
     copy(&ours.join("tsconfig.json"), &tools.join("tsconfig.json"))?;
@@ -66,9 +67,26 @@ fn pack(profile: Profile) -> Result<PathBuf> {
         .arg(ours.join("inside/manifest.json"));
     annotate.args(["--quiet", "--out"]);
     shell::run(annotate.arg(package.join("javascript.wasm")))?;
+    tarball(&package)
+}
+
+/// Packs what `npm create wasmrun` runs, and says where it is.
+fn pack_create() -> Result<PathBuf> {
+    let of_package = format!(r#""wasmrun": "{}""#, env!("CARGO_PKG_VERSION"));
+    let text = versioned("js/create/package.json")?;
+    ensure!(
+        text.contains(&of_package),
+        "js/create/package.json has not {of_package}"
+    );
+    tarball(&root().join("js/create"))
+}
+
+/// Packs a folder.
+fn tarball(folder: &Path) -> Result<PathBuf> {
+    let npm = target_dir().join("npm");
     let mut pack = command("npm");
     pack.args(["pack", "--silent", "--pack-destination"]);
-    let name = shell::read(pack.arg(&npm).current_dir(&package))?;
+    let name = shell::read(pack.arg(&npm).current_dir(folder))?;
     Ok(npm.join(name.trim()))
 }
 
@@ -100,10 +118,7 @@ fn build(profile: Profile) -> Result<PathBuf> {
 /// `package.json` for this platform.
 fn description() -> Result<String> {
     const OS: &str = r#""os": ["linux"],"#;
-    let path = root().join("js/package.json");
-    let text = fs::read_to_string(&path).context("cannot read js/package.json")?;
-    let version = format!(r#""version": "{}""#, env!("CARGO_PKG_VERSION"));
-    ensure!(text.contains(&version), "js/package.json has not {version}");
+    let text = versioned("js/package.json")?;
     let cpu = match ARCH {
         "x86_64" => "x64",
         "aarch64" => "arm64",
@@ -113,8 +128,21 @@ fn description() -> Result<String> {
     Ok(text.replace(OS, &platform))
 }
 
+/// The text of a `package.json`, which has our version.
+fn versioned(path: &str) -> Result<String> {
+    let text = fs::read_to_string(root().join(path));
+    let text = text.with_context(|| format!("cannot read {path}"))?;
+    let version = format!(r#""version": "{}""#, env!("CARGO_PKG_VERSION"));
+    ensure!(text.contains(&version), "{path} has not {version}");
+    Ok(text)
+}
+
 /// A folder with these packages, and those that its description names.
-fn install(folder: &Path, description: &str, packages: &[&str]) -> Result<()> {
+fn install(
+    folder: &Path,
+    description: &str,
+    packages: impl IntoIterator<Item = impl AsRef<OsStr>>,
+) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     fs::write(folder.join("package.json"), description)?;
     let mut npm: Command = command("npm");
@@ -125,23 +153,21 @@ fn install(folder: &Path, description: &str, packages: &[&str]) -> Result<()> {
 /// `cargo xtask js`.
 pub fn run() -> Result<()> {
     println!("{}", pack(Profile::Release)?.display());
+    println!("{}", pack_create()?.display());
     Ok(())
 }
 
-/// Installs the tarball in a folder of its own, runs the package's tests there, checks and runs the examples, and tests the parts of
-/// the interpreter.
+/// Installs the tarballs in a folder of their own, runs the packages' tests there, checks and runs the examples, and tests the parts
+/// of the interpreter.
 pub fn test() -> Result<()> {
-    let tarball = pack(Profile::Dev)?;
+    let tarballs = [pack(Profile::Dev)?, pack_create()?];
     let fresh = target_dir().join("npm/fresh");
     let _ = fs::remove_dir_all(&fresh);
-    let tarball = tarball
-        .to_str()
-        .context("the path of the tarball is no text")?;
-    let packages: Vec<&str> = [tarball].into_iter().chain(TOOLS).collect();
+    let tools = TOOLS.iter().map(Path::new);
     install(
         &fresh,
         r#"{ "private": true, "type": "module" }"#,
-        &packages,
+        tools.chain(tarballs.iter().map(PathBuf::as_path)),
     )?;
     copy_all(&root().join("js/tests"), &fresh.join("tests"))?;
     let examples = fresh.join("examples");

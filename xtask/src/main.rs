@@ -37,7 +37,7 @@ Commands:
   simulate [--seeds N]
                     every simulation with N seeds (10,000 if not given)
   python            build the Python package's wheel, with the program in it, to target/wheels
-  js                pack the npm package, with the program in it, to target/npm
+  js                pack the npm package, with the program in it, and create-wasmrun, to target/npm
   screenshots       the pictures of a node's page in docs/images, by a Chromium without a screen
   guests            build the guests of examples/ and tests/guests/ to target/guests/*.wasm
   bench [ARGS…]     build everything, then `wasmrun bench` with ARGS; with `--against ray`, the
