@@ -399,8 +399,10 @@ fn follow_tutorial() -> Result<Outcome> {
 }
 
 fn play_demo() -> Result<Outcome> {
-    demo::check()?;
-    Ok(Outcome::Done)
+    Ok(match demo::check()? {
+        None => Outcome::Done,
+        Some(without) => Outcome::Partly(vec![without]),
+    })
 }
 
 fn look_at_page() -> Result<Outcome> {

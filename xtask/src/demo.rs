@@ -1,9 +1,12 @@
-//! `cargo xtask demo`: the project at work, through the real binary, in five acts.
+//! `cargo xtask demo`: the project at work, through the real binary, act by act.
 //!
 //! Owns what is shown and in which order. Every command is printed before it runs, so that a
 //! newcomer can type the same. `check` runs the same acts, small and with the binary of the tests, and looks at
 //! what they say and make.
 
+mod languages;
+
+use std::cell::OnceCell;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -60,6 +63,8 @@ struct Stage {
     scale: Scale,
     /// What is said is kept, to be looked at.
     is_kept: bool,
+    /// The folder of the Python package, once an act needs it.
+    package: OnceCell<PathBuf>,
 }
 
 /// One act.
@@ -95,18 +100,13 @@ const ACTS: [Act; 4] = [
     Act {
         name: "cluster",
         what: "three nodes on this machine share the picture; each is a process of its own",
-        play: cluster,
+        play: |stage| on_cluster(stage, share),
         check: check_cluster,
     },
 ];
 
-/// Not played in the tests: those of the package run the same examples, on its wheel.
-const PYTHON: Act = Act {
-    name: "python",
-    what: "functions, actors and code of strangers in sandboxes, from Python",
-    play: play_python,
-    check: |_, _| Ok(()),
-};
+/// The nodes of the cluster.
+const NODES: [&str; 3] = ["n1", "n2", "n3"];
 
 pub fn run() -> Result<()> {
     let start = Instant::now();
@@ -125,17 +125,20 @@ pub fn run() -> Result<()> {
         wasmrun,
         scale: FOR_PEOPLE,
         is_kept: false,
+        package: OnceCell::new(),
     };
 
     let mut failed = Vec::new();
-    let acts = ACTS.into_iter();
-    let acts: Vec<_> = match python::missing() {
-        None => acts.chain([PYTHON]).collect(),
-        Some(why) => {
-            println!("the act python is left out: {why}");
-            acts.collect()
+    let mut acts: Vec<_> = ACTS.into_iter().collect();
+    for (act, missing) in [
+        (languages::PYTHON, python::missing()),
+        (languages::THREE, languages::missing()),
+    ] {
+        match missing {
+            None => acts.push(act),
+            Some(why) => println!("the act {} is left out: {why}", act.name),
         }
-    };
+    }
     let count = acts.len();
     for Act {
         name, what, play, ..
@@ -159,8 +162,8 @@ pub fn run() -> Result<()> {
     Ok(())
 }
 
-/// Plays all acts, small, with the binary and the guests that the tests have built.
-pub fn check() -> Result<()> {
+/// Plays all acts, small, with the binary and the guests that the tests have built. Says why one is left out, if one is.
+pub fn check() -> Result<Option<String>> {
     let wasmrun = target_dir().join(format!("debug/wasmrun{}", env::consts::EXE_SUFFIX));
     ensure!(
         wasmrun.is_file(),
@@ -171,21 +174,25 @@ pub fn check() -> Result<()> {
         wasmrun,
         scale: FOR_TESTS,
         is_kept: true,
+        package: OnceCell::new(),
     };
-    for act in ACTS {
+    let missing = languages::missing();
+    let three = missing.is_none().then_some(languages::THREE);
+    for act in ACTS.into_iter().chain(three) {
         let said = (act.play)(&stage).with_context(|| format!("the act {}", act.name))?;
         (act.check)(&stage, &said)
             .with_context(|| format!("the act {} said:\n{said}", act.name))?;
     }
-    Ok(())
+    let left_out = |why: &str| format!("the act {} is left out: {why}", languages::THREE.name);
+    Ok(missing.map(left_out))
 }
 
-/// The bands of the picture once more, on a cluster of three nodes.
-fn cluster(stage: &Stage) -> Result<String> {
+/// Plays on a cluster of three nodes.
+fn on_cluster(stage: &Stage, play: fn(&Stage, &Nodes) -> Result<String>) -> Result<String> {
     // Paths of sockets must be short, and another node of the user's may run at the usual place.
     let dir = env::temp_dir().join(format!("wasmrun-demo-{}", std::process::id()));
     shell::private_dir(&dir)?;
-    let shown = Nodes::start(&stage.wasmrun, &dir).and_then(|nodes| share(stage, &nodes));
+    let shown = Nodes::start(&stage.wasmrun, &dir).and_then(|nodes| play(stage, &nodes));
     let _ = fs::remove_dir_all(&dir);
     shown
 }
@@ -199,6 +206,7 @@ fn fresh_dir(dir: &Path) -> Result<PathBuf> {
     Ok(dir.to_path_buf())
 }
 
+/// The bands of the picture once more.
 fn share(stage: &Stage, nodes: &Nodes) -> Result<String> {
     let Scale { bands, dir, .. } = stage.scale;
     let parts = fresh_dir(&root().join(dir).join("cluster"))?;
@@ -218,12 +226,8 @@ fn share(stage: &Stage, nodes: &Nodes) -> Result<String> {
     let mut status = nodes.command();
     status.arg("status");
     said += &stage.show(&mut status)?.1;
-    let mut list = nodes.command();
-    list.args(["list", "tasks", "-o", "json"]);
-    let tasks = shell::read(&mut list)?;
     println!();
-    for node in ["n1", "n2", "n3"] {
-        let ran = tasks.matches(&format!("\"node\": \"{node}\"")).count();
+    for (node, ran) in nodes.tasks("band")? {
         ensure!(ran > 0, "no band was made on node {node}");
         println!("{node} made {ran} of {bands} bands");
     }
@@ -284,6 +288,15 @@ impl Nodes {
         let mut command = shell::command(&self.wasmrun);
         command.env("WASMRUN_ADDRESS", &self.address);
         command
+    }
+
+    /// How many tasks of this name each node has run.
+    fn tasks(&self, name: &str) -> Result<[(&'static str, usize); 3]> {
+        let mut list = self.command();
+        list.args(["list", "tasks", "-o", "json", "--filter"]);
+        let tasks = shell::read(list.arg(format!("name={name}")))?;
+        let ran = |node: &str| tasks.matches(&format!("\"node\": \"{node}\"")).count();
+        Ok(NODES.map(|node| (node, ran(node))))
     }
 }
 
@@ -370,33 +383,6 @@ pub fn build_wasmrun(how: Build) -> Result<PathBuf> {
         seconds(start.elapsed())
     );
     Ok(binary)
-}
-
-/// The examples of the package, which lies in the checkout: it is not installed.
-fn play_python(stage: &Stage) -> Result<String> {
-    let package = python::lay_out(&stage.wasmrun)?;
-    let shown = |path: &Path| {
-        path.strip_prefix(root())
-            .unwrap_or(path)
-            .display()
-            .to_string()
-    };
-    let (package_shown, program_shown) = (shown(&package), shown(&stage.wasmrun));
-    println!("\n$ export PYTHONPATH={package_shown} WASMRUN_BIN={program_shown}");
-    for arguments in [
-        ["monte_carlo.py", "8", "20000"],
-        ["parameter_server.py", "3", "4"],
-        ["snippets.py", "--try", ""],
-    ] {
-        let mut example = shell::command("python3");
-        example.arg(Path::new("examples/python").join(arguments[0]));
-        example.args(arguments[1..].iter().filter(|it| !it.is_empty()));
-        example
-            .env("PYTHONPATH", &package)
-            .env("WASMRUN_BIN", &stage.wasmrun);
-        stage.show(&mut example)?;
-    }
-    Ok(String::new())
 }
 
 fn count_code(stage: &Stage) -> Result<String> {
@@ -557,6 +543,14 @@ impl Stage {
         let time = start.elapsed();
         println!("({})", seconds(time));
         Ok((time, said))
+    }
+
+    /// The Python package, which is laid out once.
+    fn package(&self) -> Result<&Path> {
+        if self.package.get().is_none() {
+            let _ = self.package.set(python::lay_out(&self.wasmrun)?);
+        }
+        Ok(self.package.get().expect("it was set"))
     }
 }
 

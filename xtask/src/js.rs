@@ -60,13 +60,7 @@ fn pack(profile: Profile) -> Result<PathBuf> {
     tsc.arg("--project").arg(&tools);
     tsc.arg("--outDir").arg(package.join("dist"));
     shell::run(&mut tsc)?;
-    let mut annotate = command(native.join("wasmrun"));
-    annotate.arg("annotate").arg(inside::component()?);
-    annotate
-        .arg("--manifest")
-        .arg(ours.join("inside/manifest.json"));
-    annotate.args(["--quiet", "--out"]);
-    shell::run(annotate.arg(package.join("javascript.wasm")))?;
+    interpreter(&native.join("wasmrun"), &package.join("javascript.wasm"))?;
     tarball(&package)
 }
 
@@ -88,6 +82,15 @@ fn tarball(folder: &Path) -> Result<PathBuf> {
     pack.args(["pack", "--silent", "--pack-destination"]);
     let name = shell::read(pack.arg(&npm).current_dir(folder))?;
     Ok(npm.join(name.trim()))
+}
+
+/// Builds the interpreter, and puts it there, with its manifest.
+pub fn interpreter(program: &Path, to: &Path) -> Result<()> {
+    let mut annotate = command(program);
+    annotate.arg("annotate").arg(inside::component()?);
+    annotate.args(["--manifest", "js/inside/manifest.json"]);
+    annotate.args(["--quiet", "--out"]);
+    shell::run(annotate.arg(to))
 }
 
 /// Builds what is compiled, and says where it is.

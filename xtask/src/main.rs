@@ -32,7 +32,8 @@ Usage: cargo xtask COMMAND [ARGS…]
 
 Commands:
   demo              build everything, then count this project's code, render a picture, let a
-                    policy learn, and share work on three nodes, through the real `wasmrun`
+                    policy learn, and share work on three nodes, in three languages, through the
+                    real `wasmrun`
   test [STEP…]      everything CI checks, in order; or only the steps named (--list names them)
   simulate [--seeds N]
                     every simulation with N seeds (10,000 if not given)

@@ -27,7 +27,12 @@ const TESTED_WITH: [&str; 4] = [
 ];
 
 /// Whose types are checked as those of a user.
-const EXAMPLES: [&str; 3] = ["monte_carlo.py", "parameter_server.py", "snippets.py"];
+const EXAMPLES: [&str; 4] = [
+    "python/monte_carlo.py",
+    "python/parameter_server.py",
+    "python/snippets.py",
+    "three-languages/picture.py",
+];
 
 /// How the wheel's compiled parts are built.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -130,7 +135,7 @@ pub fn test() -> Result<()> {
     examples
         .arg("--cache-dir")
         .arg(target_dir().join("python/mypy"));
-    let paths = EXAMPLES.map(|it| Path::new("examples/python").join(it));
+    let paths = EXAMPLES.map(|it| Path::new("examples").join(it));
     shell::run(examples.args(&paths))?;
     let mut pyright = command(fresh.join("bin/basedpyright"));
     pyright.args(["--level", "error", "--project", "python/pyproject.toml"]);
