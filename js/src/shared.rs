@@ -12,7 +12,7 @@ use napi::bindgen_prelude::Uint8ArraySlice;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use wasmrun_client::blocking::Client;
-use wasmrun_client::queue::{self, Command, Given, Outcome, Queue, Slot, What, copied};
+use wasmrun_client::queue::{self, Command, Given, Outcome, Queue, Slot, What};
 use wasmrun_client::wire::{self, Form, Refusal, RefusalKind};
 use wasmrun_client::{
     Actor, Argument, CallOptions, CreateActor, Error, Future, GetError, Handles, PutOptions,
@@ -114,8 +114,21 @@ impl Shared {
         while done.is_ok() && !reader.is_empty() {
             done = self.command(line, &mut reader, &mut batch);
         }
+        // Alone, it is asked for together with its call.
+        let alone = match batch.wanted.len() {
+            1 => batch.wanted.pop(),
+            _ => None,
+        };
+        let alone = alone.map(|(wanted, slot)| (wanted, queue::Wanted::new(slot, None)));
         if !batch.commands.is_empty() {
             line.queue.push(batch.commands);
+        }
+        if let Some((wanted, value)) = alone {
+            let shared = self.clone();
+            line.client.handle().spawn(async move {
+                let found = value.value(true).await;
+                shared.deliver(wanted, found.map(|it| it.0));
+            });
         }
         while !batch.wanted.is_empty() {
             // None of them waits for one of another's.
@@ -352,14 +365,12 @@ impl Shared {
             return;
         }
         let (id, shared) = (wanted.id, self.clone());
+        let value = queue::Wanted::new(slot, None);
         // Held until it is known: it may be told at once not to wait.
         let mut items = self.items.lock();
         let wait = line.client.handle().spawn(async move {
             let is_known = !matches!(wanted.expected, Expected::Unknown);
-            let found = match slot.future().await {
-                Ok(future) => queue::value(&future, is_known, None).await,
-                Err(error) => Err(GetError::Request(copied(&error))),
-            };
+            let found = value.value(is_known).await;
             shared.items.lock().waits.remove(&wanted.id);
             shared.deliver_named(wanted, found).await;
         });

@@ -21,6 +21,7 @@ mod options;
 mod refs;
 mod session;
 mod types;
+mod values;
 
 use pyo3::prelude::*;
 

@@ -9,7 +9,7 @@ use std::os::raw::c_int;
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyMemoryView, PySequence, PyString};
+use pyo3::types::{PyBytes, PyMemoryView, PySequence, PyString};
 use wasmrun_model::value::{Element, NumberKind, NumberList};
 
 use crate::convert::{Fault, narrow, read_all, shown};
@@ -256,6 +256,18 @@ impl Buffer {
             0 => Ok(()),
             _ => Err(PyErr::fetch(slf.py())),
         }
+    }
+}
+
+/// A value that is numbers, which are not decoded: bytes are copied once, others lie where they are.
+pub(crate) fn in_place(
+    py: Python<'_>,
+    kind: NumberKind,
+    value: wasmrun_client::Value,
+) -> PyResult<Py<PyAny>> {
+    match kind {
+        NumberKind::U8 => Ok(PyBytes::new(py, &value).into_any().unbind()),
+        _ => got(py, kind, Bytes::Got(value)),
     }
 }
 

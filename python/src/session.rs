@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
+use pyo3::types::{PyDict, PyList};
 use wasmrun_client::blocking::Client;
-use wasmrun_client::queue::{self, Outcome, Queue, Slot, copied};
+use wasmrun_client::queue::{self, Outcome, Queue, Slot};
 use wasmrun_client::wire::{self, Form};
 use wasmrun_client::{ConnectError, Error, Future, GetError, Handles, PutOptions, Value, identity};
 use wasmrun_model::fairness::TenantName;
@@ -26,7 +26,7 @@ use crate::convert;
 use crate::failure;
 use crate::module::Module;
 use crate::names::{Names, unnamed};
-use crate::numbers::{self, Bytes};
+use crate::numbers;
 use crate::options::seconds;
 use crate::refs::{Actor, Decoder, Expected, OfValue, Ref, Typed};
 use crate::types::PyType;
@@ -111,60 +111,6 @@ impl Shared {
         }
     }
 
-    /// The values of these, once all are there.
-    pub(crate) async fn values(
-        self: Arc<Self>,
-        slots: Vec<(Arc<Slot>, bool)>,
-        timeout: Option<Duration>,
-    ) -> Result<Vec<Outcome>, GetError> {
-        let end = timeout.and_then(|it| tokio::time::Instant::now().checked_add(it));
-        let mut futures = Vec::with_capacity(slots.len());
-        for (slot, _) in &slots {
-            let future = slot.future();
-            let future = match end {
-                Some(end) => tokio::time::timeout_at(end, future)
-                    .await
-                    .map_err(|_| GetError::TimedOut)?,
-                None => future.await,
-            };
-            futures.push(future);
-        }
-        let left = || end.map(|it| it.saturating_duration_since(tokio::time::Instant::now()));
-        if let [future] = &futures[..] {
-            let one = match future {
-                Ok(future) => queue::value(future, slots[0].1, left()).await,
-                Err(error) => Err(GetError::Request(copied(error))),
-            };
-            return match one {
-                Err(GetError::TimedOut) => Err(GetError::TimedOut),
-                one => Ok(vec![one]),
-            };
-        }
-        // All in one request, but those of which the type is to be told.
-        let known: Vec<Future> = futures
-            .iter()
-            .zip(&slots)
-            .filter(|(_, (_, is_known))| *is_known)
-            .filter_map(|(it, _)| it.as_ref().ok().cloned())
-            .collect();
-        let mut all = self.client.get_all(&known, left()).await?.into_iter();
-        let mut outcomes = Vec::with_capacity(futures.len());
-        for (future, (_, is_known)) in futures.iter().zip(&slots) {
-            outcomes.push(match future {
-                Err(error) => Err(GetError::Request(copied(error))),
-                Ok(_) if *is_known => {
-                    let value = all.next().expect("one for each");
-                    value.map(|value| (value, None))
-                }
-                Ok(future) => match queue::value(future, false, left()).await {
-                    Err(GetError::TimedOut) => return Err(GetError::TimedOut),
-                    one => one,
-                },
-            });
-        }
-        Ok(outcomes)
-    }
-
     /// A value as Python has it.
     pub(crate) fn python(
         self: &Arc<Self>,
@@ -193,7 +139,7 @@ impl Shared {
                 (ty, types)
             }
             (Expected::Unknown, None) => match value.form() {
-                Form::Buffer(kind) => return in_place(py, kind, value),
+                Form::Buffer(kind) => return numbers::in_place(py, kind, value),
                 Form::Postcard if value.is_empty() => return Ok(py.None()),
                 Form::Postcard => {
                     return Err(failure::other(
@@ -206,7 +152,7 @@ impl Shared {
         if let (PyType::Numbers(kind), Form::Buffer(found)) = (&*types, value.form())
             && *kind == found
         {
-            return in_place(py, found, value);
+            return numbers::in_place(py, found, value);
         }
         let limits = DecodeLimits {
             memory_bytes: usize::MAX,
@@ -320,14 +266,6 @@ impl Shared {
             actor,
             methods,
         })
-    }
-}
-
-/// Numbers, which are not decoded: bytes are copied once, others lie where they are.
-fn in_place(py: Python<'_>, kind: NumberKind, value: Value) -> PyResult<Py<PyAny>> {
-    match kind {
-        NumberKind::U8 => Ok(PyBytes::new(py, &value).into_any().unbind()),
-        _ => numbers::got(py, kind, Bytes::Got(value)),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::Client;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::future::{Future, Task};
+use crate::routes::Answers;
 use crate::submit::Argument;
 use crate::transfer::milliseconds;
 
@@ -248,6 +249,18 @@ impl Actor {
         values: Vec<Argument>,
         options: CallOptions,
     ) -> Result<Task, Error> {
+        let (task, _) = self.start_wanted(method, values, options, false).await?;
+        Ok(task)
+    }
+
+    /// As [`Actor::start`]; if `is_wanted`, the value is asked for together with the call.
+    pub(crate) async fn start_wanted(
+        &self,
+        method: &str,
+        values: Vec<Argument>,
+        options: CallOptions,
+        is_wanted: bool,
+    ) -> Result<(Task, Option<Answers>), Error> {
         let client = Client(self.0.connection.clone());
         let (values, _stored) = client.arguments(values).await?;
         let call = wire::Call {
@@ -258,7 +271,6 @@ impl Actor {
             time_ms: options.time_limit.map(milliseconds),
             trace: options.trace,
         };
-        let answers = client.0.start(Request::Call(Box::new(call))).await?;
-        Task::submitted(&client.0, answers).await
+        Task::start(&client.0, Request::Call(Box::new(call)), is_wanted).await
     }
 }

@@ -15,7 +15,8 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, NodeId};
 use wasmrun_model::version::Version;
 use wasmrun_model::wire::{
-    self, Address, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, PROTOCOL, Request, Welcome,
+    self, Address, Frame, FrameError, HEADER_BYTES, Hello, MAGIC, ObjectRef, PROTOCOL, Request,
+    Welcome,
 };
 
 use crate::error::{ConnectError, Error};
@@ -150,9 +151,35 @@ impl Connection {
         Ok(answers)
     }
 
+    /// Sends a request that starts a task or call, and together with it one for the value of that: the answers to each.
+    pub(crate) async fn start_and_get(
+        &self,
+        request: Request,
+    ) -> Result<(Answers, Answers), Error> {
+        knows(self.spoken, request.since())?;
+        let id = self.next.fetch_add(2, Ordering::Relaxed);
+        let (started, got) = (self.routes.expect(id)?, self.routes.expect(id + 1)?);
+        let get = Request::Get {
+            object: ObjectRef::Started(id),
+            timeout_ms: None,
+            can_map: true,
+        };
+        let mut frames = Vec::new();
+        for (id, message) in [(id, request), (id + 1, get)] {
+            frames.extend(wire::encode(&Frame { id, message })?);
+        }
+        // Nothing comes between them.
+        self.send_frames(frames).await?;
+        Ok((started, got))
+    }
+
     pub(crate) async fn send(&self, id: u64, message: Request) -> Result<(), Error> {
-        let frame = wire::encode(&Frame { id, message })?;
-        if self.frames.send(frame).await.is_ok() {
+        self.send_frames(wire::encode(&Frame { id, message })?)
+            .await
+    }
+
+    async fn send_frames(&self, frames: Vec<u8>) -> Result<(), Error> {
+        if self.frames.send(frames).await.is_ok() {
             return Ok(());
         }
         // The node takes no more. What it said before that, and why, is still being read.
@@ -273,10 +300,12 @@ fn released(routes: &Routes) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use tokio::net::UnixStream;
+    use wasmrun_model::id::{Digest, ObjectId, TaskId};
     use wasmrun_model::value::Encoded;
 
     use super::*;
-    use crate::Client;
+    use crate::queue::{self, Queue, Slot, Wanted};
+    use crate::{Client, Submit};
 
     /// More frames than a writer has in hand at a time, several times over.
     const MOST: usize = 10 * FRAMES_OUT;
@@ -306,6 +335,105 @@ mod tests {
         socket.write_all(&last).await.unwrap();
     }
 
+    async fn next(socket: &mut UnixStream) -> Frame<Request> {
+        let bytes = read_frame(socket).await.unwrap().unwrap();
+        wire::decode(&bytes).unwrap()
+    }
+
+    async fn answer(socket: &mut UnixStream, id: u64, message: wire::Response) {
+        let frame = wire::encode(&Frame { id, message }).unwrap();
+        socket.write_all(&frame).await.unwrap();
+    }
+
+    /// A node that is called once and asked for the value, and then hears that this is let go.
+    async fn serves_one_call(mut socket: UnixStream, is_together: bool) {
+        greet(&mut socket, PROTOCOL).await;
+        let task = TaskId::from_bytes([7; 16]);
+        let call = next(&mut socket).await;
+        assert!(matches!(call.message, Request::Submit(_)), "{call:?}");
+        let submitted = wire::Response::Submitted(task);
+        let (get, object) = match is_together {
+            true => {
+                let get = next(&mut socket).await;
+                answer(&mut socket, call.id, submitted).await;
+                (get, ObjectRef::Started(call.id))
+            }
+            false => {
+                answer(&mut socket, call.id, submitted).await;
+                (
+                    next(&mut socket).await,
+                    ObjectRef::Id(ObjectId::of(task, 0)),
+                )
+            }
+        };
+        let asked = Request::Get {
+            object,
+            timeout_ms: None,
+            can_map: true,
+        };
+        assert_eq!(get.message, asked);
+        let head = wire::Response::Value {
+            form: wire::Form::Postcard,
+            len: 1,
+            ty: None,
+            objects: Vec::new(),
+            actors: Vec::new(),
+        };
+        answer(&mut socket, get.id, head).await;
+        let chunk = wire::Response::Chunk(wire::Bytes(vec![3]));
+        answer(&mut socket, get.id, chunk).await;
+        let last = next(&mut socket).await;
+        assert!(matches!(last.message, Request::Release(_)), "{last:?}");
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_awaited_at_once_takes_one_round_trip() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.sock");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let address: Address = format!("unix:{}", path.display()).parse().unwrap();
+        for is_together in [true, false] {
+            let heard = tokio::sync::Notify::new();
+            let node = async {
+                let (socket, _) = listener.accept().await.unwrap();
+                serves_one_call(socket, is_together).await;
+                heard.notify_one();
+            };
+            let client = async {
+                let opened = Connection::open(&address, TenantName::default(), None, "").await;
+                let client = Client(Arc::new(opened.unwrap()));
+                let module = wire::Module {
+                    digest: Digest::from_bytes([9; 32]),
+                    has_program: false,
+                    functions: Vec::new(),
+                    classes: Vec::new(),
+                };
+                let slot = Arc::<Slot>::default();
+                let early = is_together.then(|| Wanted::new(slot.clone(), None));
+                let queue = Arc::<Queue>::default();
+                queue.push([queue::Command {
+                    what: queue::What::Task(Arc::new(Submit::function(&module, "f"))),
+                    values: Vec::new(),
+                    slot: slot.clone(),
+                }]);
+                let sending = tokio::spawn(queue::send_all(queue.clone(), client.clone()));
+                let wanted = match early {
+                    Some(early) => early,
+                    None => {
+                        slot.future().await.unwrap();
+                        Wanted::new(slot.clone(), None)
+                    }
+                };
+                let (value, ty) = wanted.value(true).await.unwrap();
+                assert!(value[..] == [3] && ty.is_none(), "{value:?}");
+                drop(slot);
+                heard.notified().await;
+                sending.abort();
+            };
+            tokio::join!(node, client);
+        }
+    }
+
     #[test]
     fn what_is_newer_than_the_node_is_not_asked_for() {
         let spoken = Version { major: 1, minor: 4 };
@@ -316,15 +444,6 @@ mod tests {
 
     #[tokio::test]
     async fn the_node_hears_of_bytes_that_do_not_come() {
-        async fn next(socket: &mut UnixStream) -> Frame<Request> {
-            let bytes = read_frame(socket).await.unwrap().unwrap();
-            wire::decode(&bytes).unwrap()
-        }
-        async fn go_on(socket: &mut UnixStream, id: u64) {
-            let message = wire::Response::Continue;
-            let frame = wire::encode(&Frame { id, message }).unwrap();
-            socket.write_all(&frame).await.unwrap();
-        }
         let is_end_of = |frame: &Frame<Request>, id| {
             frame.id == id && matches!(&frame.message, Request::Chunk(bytes) if bytes.0.is_empty())
         };
@@ -337,14 +456,14 @@ mod tests {
             let (mut socket, _) = listener.accept().await.unwrap();
             greet(&mut socket, PROTOCOL).await;
             let put = next(&mut socket).await.id;
-            go_on(&mut socket, put).await;
+            answer(&mut socket, put, wire::Response::Continue).await;
             assert!(is_end_of(&next(&mut socket).await, put));
             heard.notify_one();
             // The room for the other comes after its future was dropped.
             let put = next(&mut socket).await.id;
             asked.notify_one();
             next(&mut socket).await;
-            go_on(&mut socket, put).await;
+            answer(&mut socket, put, wire::Response::Continue).await;
             assert!(is_end_of(&next(&mut socket).await, put));
             heard.notify_one();
         };

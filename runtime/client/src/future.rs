@@ -90,6 +90,11 @@ impl Future {
     pub async fn stream(&self, timeout: Option<Duration>) -> Result<Incoming, GetError> {
         Incoming::start(&self.0.connection, ObjectRef::Id(self.id()), timeout).await
     }
+
+    /// The value that was asked for together with the call that makes it.
+    pub(crate) async fn answered(&self, answers: Answers) -> Result<Incoming, GetError> {
+        Incoming::answered(&self.0.connection, ObjectRef::Id(self.id()), answers).await
+    }
 }
 
 /// A task or call that was submitted.
@@ -105,6 +110,22 @@ pub struct Task {
 }
 
 impl Task {
+    /// Sends a request that starts a task; if `is_wanted`, together with one for its value, to which these are the answers.
+    pub(crate) async fn start(
+        connection: &Arc<Connection>,
+        request: Request,
+        is_wanted: bool,
+    ) -> Result<(Self, Option<Answers>), Error> {
+        let (answers, value) = match is_wanted {
+            true => {
+                let (started, got) = connection.start_and_get(request).await?;
+                (started, Some(got))
+            }
+            false => (connection.start(request).await?, None),
+        };
+        Ok((Self::submitted(connection, answers).await?, value))
+    }
+
     /// What a request that starts a task gives.
     pub(crate) async fn submitted(
         connection: &Arc<Connection>,

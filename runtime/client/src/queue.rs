@@ -13,14 +13,17 @@ use std::sync::{Arc, OnceLock};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use wasmrun_model::id::ObjectId;
 use wasmrun_model::value::Encoded;
 
-pub use self::gather::{Outcome, TOGETHER, copied, each, ready, value};
+pub use self::gather::{Outcome, TOGETHER, Wanted, copied, each, ready, value};
 
+use crate::routes::Answers;
 use crate::wire::{INLINE_BYTES, MAX_CALLS, RefusalKind};
-use crate::{Actor, Argument, CallOptions, Client, Error, Future, Handles, PutOptions, Submit};
+use crate::{
+    Actor, Argument, CallOptions, Client, Error, Future, Handles, PutOptions, Submit, Task,
+};
 
 /// How many requests may be on their way at a time, so that what waits gathers.
 const UNDER_WAY: usize = 64;
@@ -30,7 +33,12 @@ const UNDER_WAY: usize = 64;
 pub struct Slot {
     state: OnceLock<Result<Future, Arc<Error>>>,
     is_filled: Notify,
+    /// Who wants the value, until its call is sent: it is asked for together with that.
+    wanted: Mutex<Option<Waiter>>,
 }
+
+/// Gets the answers to the request for a value.
+type Waiter = oneshot::Sender<Answers>;
 
 impl Slot {
     /// One that the node has answered for.
@@ -44,7 +52,37 @@ impl Slot {
     pub fn fill(&self, state: Result<Future, Arc<Error>>) {
         // Nobody fills one twice.
         let _ = self.state.set(state);
+        // Whoever is late asks by the id.
+        drop(self.wanted.lock().take());
         self.is_filled.notify_waiters();
+    }
+
+    /// Has the value asked for together with its call, unless that is sent, or somebody else has.
+    fn want(&self) -> Option<oneshot::Receiver<Answers>> {
+        let mut wanted = self.wanted.lock();
+        if self.state.get().is_some() || wanted.as_ref().is_some_and(|it| !it.is_closed()) {
+            return None;
+        }
+        let (waiter, answers) = oneshot::channel();
+        *wanted = Some(waiter);
+        Some(answers)
+    }
+
+    /// Who wants the value, if somebody does.
+    fn waiter(&self) -> Option<Waiter> {
+        self.wanted.lock().take().filter(|it| !it.is_closed())
+    }
+
+    /// Says what the node has answered to a call, once.
+    fn fill_of(&self, waiter: Option<Waiter>, called: Result<(Task, Option<Answers>), Error>) {
+        let future = called.map(|(task, answers)| {
+            if let (Some(waiter), Some(answers)) = (waiter, answers) {
+                // It may be gone.
+                let _ = waiter.send(answers);
+            }
+            task.future()
+        });
+        self.fill(future.map_err(Arc::new));
     }
 
     /// The future, if the node has answered.
@@ -363,8 +401,9 @@ impl Sender {
             }
             for (values, slot) in calls.into_iter().zip(slots) {
                 let submit = (*submit).clone().values(values);
-                let task = client.submit(submit).await.map(|task| task.future());
-                slot.fill(task.map_err(Arc::new));
+                let waiter = slot.waiter();
+                let called = client.submit_wanted(submit, waiter.is_some()).await;
+                slot.fill_of(waiter, called);
             }
         })
         .await;
@@ -397,9 +436,10 @@ impl Sender {
             }
         }
         self.begin(async move {
-            let called = actor.start(&method, values, options).await;
-            let called = called.map(|task| task.future());
-            slot.fill(called.map_err(Arc::new));
+            let waiter = slot.waiter();
+            let is_wanted = waiter.is_some();
+            let called = actor.start_wanted(&method, values, options, is_wanted);
+            slot.fill_of(waiter, called.await);
         })
         .await;
     }

@@ -183,16 +183,26 @@ impl Client {
     /// # Errors
     /// When the arguments do not fit, no node can ever run it, or the node is stopping.
     pub async fn submit(&self, submit: Submit) -> Result<Task, Error> {
+        let (task, _) = self.submit_wanted(submit, false).await?;
+        Ok(task)
+    }
+
+    /// As [`Client::submit`]; if `is_wanted`, and the task is not detached, its value is asked for together with it.
+    pub(crate) async fn submit_wanted(
+        &self,
+        submit: Submit,
+        is_wanted: bool,
+    ) -> Result<(Task, Option<Answers>), Error> {
         let (values, held) = self.arguments(submit.values).await?;
         let wire = wire::Submit {
             values,
             ..submit.wire
         };
         if wire.is_detached {
-            return self.submit_once(wire, held.is_empty()).await;
+            let task = self.submit_once(wire, held.is_empty()).await?;
+            return Ok((task, None));
         }
-        let answers = self.0.start(Request::Submit(Box::new(wire))).await?;
-        Task::submitted(&self.0, answers).await
+        Task::start(&self.0, Request::Submit(Box::new(wire)), is_wanted).await
     }
 
     /// A detached task as it was submitted first, to be submitted again: a node keeps that of the last ones.

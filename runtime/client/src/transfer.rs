@@ -133,28 +133,55 @@ impl Incoming {
         object: ObjectRef,
         timeout: Option<Duration>,
     ) -> Result<Self, GetError> {
-        match Self::request(connection, object.clone(), timeout, true).await? {
+        let answers = Self::request(connection, &object, timeout, true).await?;
+        match Self::read(connection, answers).await? {
             Some(incoming) => Ok(incoming),
-            None => {
-                let copied = Self::request(connection, object, timeout, false).await?;
-                copied.ok_or_else(|| Error::Unexpected("a mapped value".into()).into())
-            }
+            None => Self::copied(connection, &object, timeout).await,
         }
     }
 
-    /// `None` if it cannot be mapped here.
-    async fn request(
+    /// The value of an object that was asked for before, without a limit of time.
+    pub(crate) async fn answered(
         connection: &Arc<Connection>,
         object: ObjectRef,
+        answers: Answers,
+    ) -> Result<Self, GetError> {
+        match Self::read(connection, answers).await? {
+            Some(incoming) => Ok(incoming),
+            None => Self::copied(connection, &object, None).await,
+        }
+    }
+
+    /// Not mapped.
+    async fn copied(
+        connection: &Arc<Connection>,
+        object: &ObjectRef,
+        timeout: Option<Duration>,
+    ) -> Result<Self, GetError> {
+        let answers = Self::request(connection, object, timeout, false).await?;
+        let copied = Self::read(connection, answers).await?;
+        copied.ok_or_else(|| Error::Unexpected("a mapped value".into()).into())
+    }
+
+    async fn request(
+        connection: &Arc<Connection>,
+        object: &ObjectRef,
         timeout: Option<Duration>,
         can_map: bool,
-    ) -> Result<Option<Self>, GetError> {
+    ) -> Result<Answers, Error> {
         let request = Request::Get {
-            object,
+            object: object.clone(),
             timeout_ms: timeout.map(milliseconds),
             can_map,
         };
-        let mut answers = connection.start(request).await?;
+        connection.start(request).await
+    }
+
+    /// `None` if it cannot be mapped here.
+    async fn read(
+        connection: &Arc<Connection>,
+        mut answers: Answers,
+    ) -> Result<Option<Self>, GetError> {
         let response = match answers.next_answer().await? {
             Answer::Said(response) => response,
             other @ Answer::Staging(_) => return Err(other.unexpected().into()),

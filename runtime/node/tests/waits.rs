@@ -1,10 +1,14 @@
-//! Waiting for some of several futures, as a driver does.
+//! Waiting for some of several futures, and for what a call makes, as a driver does.
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::{Frame, HEADER_BYTES, Hello, RefusalKind, Request, Response};
 use wasmrun_client::{Error, Future, Submit, wire};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
@@ -12,7 +16,7 @@ use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
 use wasmrun_node::{Node, NodeConfig};
 
-use crate::common::GUEST;
+use crate::common::{GUEST, Served};
 
 const SOON: Option<Duration> = Some(Duration::from_millis(1));
 
@@ -68,4 +72,65 @@ fn so_many_of_them_or_those_that_are_there_in_time() {
     let other = Client::connect(&address, TenantName::default()).unwrap();
     let refused = other.wait(other.wait_for(&never, 1, SOON));
     assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
+}
+
+/// The bytes of the next frame.
+fn next(socket: &mut UnixStream) -> Vec<u8> {
+    let mut header = [0; HEADER_BYTES];
+    socket.read_exact(&mut header).unwrap();
+    let mut bytes = vec![0; wire::frame_len(header).unwrap()];
+    socket.read_exact(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn what_a_request_has_started_is_asked_for_before_its_id_is_told() {
+    let served = Served::start(NodeConfig::default());
+    let client = served.client();
+    let module = client.wait(client.load(&wat::parse_str(GUEST).unwrap()));
+    let add = Submit::function(&module.unwrap(), "add").wire().clone();
+    let add = |numbers: [u64; 2]| {
+        let values = numbers.map(|n| encode(&ValueType::U64, &Value::U64(n)).unwrap());
+        Request::Submit(Box::new(wire::Submit {
+            values: values.map(wire::Argument::Value).into(),
+            ..add.clone()
+        }))
+    };
+    let get = |by| Request::Get {
+        object: wire::ObjectRef::Started(by),
+        timeout_ms: None,
+        can_map: false,
+    };
+    let mut socket = UnixStream::connect(common::path(&served.address)).unwrap();
+    let mut sent = wire::encode(&Hello {
+        magic: wire::MAGIC,
+        protocol: wire::PROTOCOL,
+        version: "0".into(),
+        tenant: TenantName::default(),
+        job: String::new(),
+    })
+    .unwrap();
+    let requests = [add([1, 2]), get(1), add([3, 4]), get(3), get(1)];
+    for (id, message) in (1..).zip(requests) {
+        sent.extend(wire::encode(&Frame { id, message }).unwrap());
+    }
+    socket.write_all(&sent).unwrap();
+    // The welcome.
+    next(&mut socket);
+    let mut answers = BTreeMap::<u64, Vec<Response>>::new();
+    for _ in 0..7 {
+        let said: Frame<Response> = wire::decode(&next(&mut socket)).unwrap();
+        answers.entry(said.id).or_default().push(said.message);
+    }
+    for (id, sum) in [(2, 3_u8), (4, 7)] {
+        let [Response::Value { .. }, Response::Chunk(bytes)] = &answers[&id][..] else {
+            panic!("{answers:?}");
+        };
+        assert_eq!(bytes.0, [sum]);
+    }
+    // It was not the last any more.
+    let [Response::Refused(why)] = &answers[&5][..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(why.kind, RefusalKind::NotFound);
 }

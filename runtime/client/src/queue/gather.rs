@@ -3,20 +3,69 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use wasmrun_model::value::ValueType;
 
 use super::Slot;
-use crate::{Client, Error, Future, GetError, Value};
+use crate::routes::Answers;
+use crate::{Client, Error, Future, GetError, Incoming, Value};
 
 /// What a value was found to be, and its type if that was asked for; or why there is none.
 pub type Outcome = Result<(Value, Option<ValueType>), GetError>;
 
 /// One value, and its type unless that is known.
 pub async fn value(future: &Future, is_known: bool, timeout: Option<Duration>) -> Outcome {
-    let incoming = future.stream(timeout).await?;
+    read(future.stream(timeout).await?, is_known).await
+}
+
+async fn read(incoming: Incoming, is_known: bool) -> Outcome {
     let ty = incoming.ty.clone().filter(|_| !is_known);
     Ok((incoming.value().await?, ty))
+}
+
+/// One value that somebody waits for. Where that is known before the call is sent, and for as long as it takes, both go
+/// together, and take one round trip; else the value is asked for when the node has answered the call.
+#[derive(Debug)]
+pub struct Wanted {
+    slot: Arc<Slot>,
+    end: Option<Instant>,
+    answers: Option<oneshot::Receiver<Answers>>,
+}
+
+impl Wanted {
+    /// Best made before the call is pushed. The time begins now.
+    pub fn new(slot: Arc<Slot>, timeout: Option<Duration>) -> Self {
+        let end = timeout.and_then(|it| Instant::now().checked_add(it));
+        let answers = match end {
+            Some(_) => None,
+            None => slot.want(),
+        };
+        Self { slot, end, answers }
+    }
+
+    /// The value, once it is there, and its type unless that is known.
+    pub async fn value(self, is_known: bool) -> Outcome {
+        let future = self.slot.future();
+        let future = match self.end {
+            Some(end) => tokio::time::timeout_at(end, future)
+                .await
+                .map_err(|_| GetError::TimedOut)?,
+            None => future.await,
+        };
+        let future = future.map_err(|error| GetError::Request(copied(&error)))?;
+        // They are told before the slot is filled.
+        let incoming = match self.answers.and_then(|mut it| it.try_recv().ok()) {
+            Some(answers) => future.answered(answers).await?,
+            None => {
+                let left = self
+                    .end
+                    .map(|it| it.saturating_duration_since(Instant::now()));
+                future.stream(left).await?
+            }
+        };
+        read(incoming, is_known).await
+    }
 }
 
 /// How many values [`each`] waits for in one request: it says again which of them are missing.

@@ -125,6 +125,12 @@ fn requests_keep_their_bytes() {
         b"\0\0\0\x01\x01\xe8\x07\x01",
     ];
     assert_eq!(bytes(1, get), expected.concat());
+    let get = Request::Get {
+        object: ObjectRef::Started(2),
+        timeout_ms: None,
+        can_map: true,
+    };
+    assert_eq!(bytes(3, get), b"\x06\0\0\0\x03\x06\x02\x02\0\x01");
     let chunk = Request::Chunk(Bytes(b"ab".to_vec()));
     assert_eq!(bytes(1, chunk), b"\x05\0\0\0\x01\x02\x02ab");
     assert_eq!(bytes(2, Request::Status), b"\x02\0\0\0\x02\x15");

@@ -23,6 +23,9 @@ pub enum ObjectRef {
     Id(ObjectId),
     /// One of those that are kept, by a unique prefix of its id, or of its task's.
     Prefix(String),
+    /// What the task or call makes that this request has started, the last of the session's that has started one: a client
+    /// asks for it together with that request, before it is told the id.
+    Started(u64),
 }
 
 /// An argument.

@@ -10,7 +10,7 @@ use wasmrun_model::id::ObjectId;
 use wasmrun_model::value::{Encoded, EncodedRef, Handle};
 use wasmrun_model::wire::{
     Bytes, CHUNK_BYTES, Form, Gotten, INLINE_BYTES, MAX_GETS, ObjectRef, Refusal, RefusalKind,
-    Response,
+    Request, Response,
 };
 use wasmrun_store::View;
 
@@ -195,6 +195,23 @@ impl Session {
                 objects.get(id).cloned().ok_or_else(|| unknown(id))
             }
             ObjectRef::Prefix(prefix) => self.kept_anywhere(prefix).await,
+            ObjectRef::Started(by) => {
+                let why = format_args!(
+                    "request {by} is not the last that has started a task or call: get what it makes by its id"
+                );
+                Err(refusal(RefusalKind::NotFound, why))
+            }
+        }
+    }
+
+    /// Says by its id what the last request has started. In the order of the requests: the next starts something else.
+    pub(super) fn resolve(&self, request: &mut Request) {
+        if let Request::Get { object, .. } = request
+            && let ObjectRef::Started(by) = *object
+            && let Some((last, id)) = *self.last_started.lock()
+            && last == by
+        {
+            *object = ObjectRef::Id(id);
         }
     }
 

@@ -69,6 +69,8 @@ pub(super) struct Session {
     pub(super) actors: Mutex<Handed<ActorId, Actor>>,
     /// What the client has mapped, by the request that gave it.
     pub(super) pins: Mutex<HashMap<u64, View>>,
+    /// The last request that has started a task or call, and what that makes.
+    pub(super) last_started: Mutex<Option<(u64, ObjectId)>>,
     /// Where the standard input of tasks comes in.
     pub(super) inputs: Mutex<HashMap<TaskId, Feed>>,
     /// The modules that it has sent or asked for: they stay loaded for it, whatever others load.
@@ -154,6 +156,7 @@ async fn serve(
         objects: Mutex::default(),
         actors: Mutex::default(),
         pins: Mutex::default(),
+        last_started: Mutex::default(),
         inputs: Mutex::default(),
         modules: Mutex::new(LoadedModules::new(MOST_MODULES)),
         last_job: Mutex::default(),
@@ -307,8 +310,9 @@ impl Serving {
         }
     }
 
-    async fn take(&mut self, id: u64, request: Request) -> Result<(), Over> {
+    async fn take(&mut self, id: u64, mut request: Request) -> Result<(), Over> {
         let session = self.session.clone();
+        session.resolve(&mut request);
         let checked = session.origin.check(&request);
         if let Err(why) = checked.and_then(|()| lists::check(&request)) {
             if matches!(request, Request::Chunk(_) | Request::Staged { .. }) {

@@ -311,9 +311,12 @@ impl Session {
         watcher: Watcher,
         is_watched: bool,
     ) -> Result<(), Gone> {
-        if let Err(why) = self.add_object(handle.object()) {
-            self.inner.take_back(&handle);
-            return self.refuse(id, why).await;
+        match self.add_object(handle.object()) {
+            Ok(object) => *self.last_started.lock() = Some((id, object)),
+            Err(why) => {
+                self.inner.take_back(&handle);
+                return self.refuse(id, why).await;
+            }
         }
         let told = self.out.send(id, Response::Submitted(handle.id())).await;
         let to = is_watched.then(|| (self.out.clone(), id));
