@@ -150,7 +150,8 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
     let known: BTreeSet<ActorId> = rows.iter().map(|row| row.id).collect();
     let dead = inner.shared.ask(|ledger| {
         let dead = ledger.dead.iter().filter(|it| !known.contains(&it.id));
-        dead.map(|it| dead_row(inner, it)).collect::<Vec<_>>()
+        dead.map(|it| dead_row(inner.name(), it))
+            .collect::<Vec<_>>()
     });
     rows.extend(dead);
     rows.retain(|row| {
@@ -201,11 +202,11 @@ fn actor_row(
         // Its creation is a task of it, too.
         calls: scheduler.of_actor(&actor.id).count() as u64 - 1,
         state_bytes: actor.checkpoint().map(|it| it.state.len() as u64),
-        failure: death.map(|why| why.to_string()),
+        failure: death.map(|why| rows::first_line(&why.to_string())),
     }
 }
 
-fn dead_row(inner: &Inner, dead: &Dead) -> ActorRow {
+fn dead_row(node: String, dead: &Dead) -> ActorRow {
     ActorRow {
         id: dead.id,
         name: dead.name.clone(),
@@ -213,11 +214,11 @@ fn dead_row(inner: &Inner, dead: &Dead) -> ActorRow {
         state: FAILED.to_owned(),
         tenant: dead.tenant.clone(),
         job: dead.driver.job(),
-        node: inner.name(),
+        node,
         generation: 0,
         calls: 0,
         state_bytes: None,
-        failure: Some(dead.why.to_string()),
+        failure: Some(rows::first_line(&dead.why.to_string())),
     }
 }
 
@@ -383,6 +384,24 @@ mod tests {
             actor.lives_at(there);
             drop(actor.dies(None, here));
         }
+    }
+
+    #[test]
+    fn of_a_long_failure_an_actor_shows_as_much_as_a_task() {
+        let driver = DriverId::from_bytes([3; 16]);
+        let why = format!("{}\nand more", "é".repeat(1 << 20));
+        let dead = Dead {
+            id: driver.task(0).actor(),
+            name: None,
+            class: "c".into(),
+            tenant: Default::default(),
+            driver,
+            submitted: tokio::time::Instant::now(),
+            has_lived: true,
+            why: TaskError::Sandbox(why),
+        };
+        let failure = dead_row("n1".into(), &dead).failure.unwrap();
+        assert!(failure.len() < 600 && failure.ends_with("é…"), "{failure}");
     }
 
     fn said(what: What, field: &str, value: &str) -> Option<String> {

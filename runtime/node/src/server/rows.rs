@@ -273,7 +273,7 @@ pub(super) fn ended_rows(inner: &Inner, records: &[Record<'_>]) -> Vec<TaskRow> 
 }
 
 /// The first line of an error, as much as a row has of it.
-fn first_line(error: &str) -> String {
+pub(super) fn first_line(error: &str) -> String {
     let line = error.lines().next().unwrap_or_default();
     match line.len() > MOST_ERROR_BYTES {
         true => format!("{}…", &line[..line.floor_char_boundary(MOST_ERROR_BYTES)]),
