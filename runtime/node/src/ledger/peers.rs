@@ -410,25 +410,6 @@ impl Ledger {
         self.happens(event)
     }
 
-    /// What came of an attempt that another node ran for us, without a report: it was withdrawn or handed back.
-    pub(crate) fn settled_unreported(&mut self, from: NodeId, message: Message) -> Todo {
-        let ended = match &message {
-            Message::Settled {
-                task,
-                attempt,
-                outcome: Outcome::Finished | Outcome::Failed(_),
-            } if self.scheduler.is_at(task, *attempt, from) => self.tasks.get(task),
-            _ => None,
-        };
-        let Some(entry) = ended else {
-            return self.message(from, message);
-        };
-        let name = (self.name_of)(from);
-        let why = format!("node {name} ran it, and sent no report; submit it again");
-        let report = Report::never_ran(&entry.cell, TaskError::Sandbox(why));
-        self.settled(from, message, report)
-    }
-
     /// Forgets a task of another node's that the scheduler knows nothing of any more.
     pub(super) fn sweep(&mut self, task: &TaskId, todo: &mut Todo) {
         let is_over = self.tasks.get(task).is_some_and(|it| it.from.is_some())

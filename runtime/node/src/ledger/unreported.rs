@@ -1,4 +1,4 @@
-//! Attempts that have ended without a whole report: their node is lost, or they were generations of actors.
+//! Attempts that have ended without a whole report: their node is lost or sent none, or they were generations of actors.
 //!
 //! Owns what is known of such an attempt all the same. Must not: decide what becomes of its task.
 
@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{NodeId, TaskId};
+use wasmrun_model::scheduler::{Message, Outcome};
 use wasmrun_model::task::Attempt;
 
-use super::{Ended, Ledger};
+use super::{Ended, Ledger, Todo};
 use crate::records::task::{Report, TaskCell, Work};
 
 /// A node whose loss is being dealt with.
@@ -41,6 +42,44 @@ impl Ledger {
             parent,
             given,
         })
+    }
+
+    /// What came of an attempt that another node ran for us, without a report: it was withdrawn or handed back.
+    pub(crate) fn settled_unreported(&mut self, from: NodeId, message: Message) -> Todo {
+        let ended = match &message {
+            Message::Settled {
+                task,
+                attempt,
+                outcome,
+            } if self.scheduler.is_at(task, *attempt, from) => {
+                let entry = self.tasks.get(task);
+                entry.map(|entry| (entry.cell.clone(), attempt.number(), *outcome))
+            }
+            _ => None,
+        };
+        let name = (self.name_of)(from);
+        let (cell, attempt, error) = match ended {
+            Some((cell, attempt, Outcome::Finished | Outcome::Failed(_))) => {
+                let why = format!("node {name} ran it, and sent no report; submit it again");
+                (cell, attempt, TaskError::Sandbox(why))
+            }
+            Some((cell, attempt, Outcome::Cancelled)) => match &cell.work {
+                // It is an attempt if the actor has lived there.
+                Work::Create(_) => return self.message(from, message),
+                // What has become of its actor says why.
+                Work::Call(..) => (cell, attempt, TaskError::Cancelled),
+                Work::Task(_) | Work::Elsewhere(_) => {
+                    let why =
+                        format!("node {name}, on which it was, cancelled it and sent no report");
+                    (cell, attempt, TaskError::Sandbox(why))
+                }
+            },
+            Some((_, _, Outcome::HandedBack)) | None => return self.message(from, message),
+        };
+        let mut report = Report::never_ran(&cell, error);
+        report.attempt = attempt;
+        report.ran_at = Some(from);
+        self.settled(from, message, report)
     }
 
     /// The report of an attempt that has ended, and `error` if nobody has reported how. `None` if it is not known to have begun.

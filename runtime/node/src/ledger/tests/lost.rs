@@ -116,6 +116,37 @@ fn an_attempt_that_ended_with_its_node_is_known_and_another_follows() {
 }
 
 #[test]
+fn an_attempt_that_another_node_cancelled_without_a_report_is_known() {
+    let mut desk = Desk::new(1, 0, "1GiB");
+    let peer = desk.join_peer();
+    let there = Overrides {
+        strategy: THERE.parse().unwrap(),
+        ..Overrides::default()
+    };
+    assert!(desk.submit("t", there).is_empty());
+    let task = desk.cell("t").id;
+    desk.placed(peer, task);
+    let message = Message::Settled {
+        task,
+        attempt: Attempt::FIRST,
+        outcome: wasmrun_model::scheduler::Outcome::Cancelled,
+    };
+    let mut todo = desk.ledger.settled_unreported(peer, message);
+    let retried = std::mem::take(&mut todo.retried);
+    let [Ended { report, .. }] = &retried[..] else {
+        panic!("one attempt has ended");
+    };
+    assert_eq!(known(report), (1, Some(peer), Duration::ZERO));
+    let error = report.result.as_ref().unwrap_err().to_string();
+    assert!(
+        error.contains("node b, on which it was, cancelled it"),
+        "{error}"
+    );
+    drop(desk.carry_out(todo));
+    assert!(desk.ended.is_empty(), "another attempt follows");
+}
+
+#[test]
 fn an_actor_and_its_call_that_ended_with_their_node_were_there() {
     let (mut desk, peer) = with_actor(0);
     let todo = desk.lose(peer);
