@@ -79,6 +79,7 @@ objects! {
         "tenant": row.tenant.as_str(),
         "job": row.job.to_string(),
         "parent": row.parent.map(|id| id.to_string()),
+        "parent_attempt": Some(row.parent_attempt).filter(|attempt| *attempt > 0),
         "actor": row.actor.map(|id| id.to_string()),
         "array_index": row.array_index,
         "attempt": row.attempt,

@@ -1,5 +1,5 @@
-//! An attempt that has ended as a span: in the trace that a client has given, else in that of its job. Its parent is the task that
-//! started it, else the client's span.
+//! An attempt that has ended as a span: in the trace that a client has given, else in that of its job. Its parent is the attempt
+//! that started it, else the client's span.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -25,7 +25,8 @@ pub(crate) fn of(row: &TaskRow, scope: &InstrumentationScope) -> SpanData {
     let trace = row.trace.as_ref();
     let span = Span::of(trace, row.job, &row.id, row.attempt);
     let state = trace.and_then(TraceContext::state);
-    let starter = row.parent.map(|parent| id::SpanId::of(&parent, 1));
+    let attempt = row.parent_attempt.max(1);
+    let starter = row.parent.map(|parent| id::SpanId::of(&parent, attempt));
     let parent = starter.or(trace.map(|trace| trace.parent().id()));
     SpanData {
         span_context: SpanContext::new(
@@ -185,10 +186,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_task_is_below_the_one_that_started_it_and_attempts_are_apart() {
-        let parent = row(0);
+    fn a_task_is_below_the_attempt_that_started_it_and_attempts_are_apart() {
+        let parent = TaskRow {
+            attempt: 3,
+            ..row(0)
+        };
         let first = TaskRow {
             parent: Some(parent.id),
+            parent_attempt: 3,
             state: "retried".to_owned(),
             error: Some("the guest trapped".to_owned()),
             ..row(1)

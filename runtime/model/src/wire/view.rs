@@ -75,6 +75,8 @@ pub struct TaskRow {
     pub job: DriverId,
     /// The task that started it, if one did.
     pub parent: Option<TaskId>,
+    /// Which attempt of that task did; 0 if none did, or that is not known.
+    pub parent_attempt: u32,
     /// The trace that a client has given, which it belongs to.
     pub trace: Option<TraceContext>,
     /// The actor that it creates or is a call of.
@@ -115,6 +117,7 @@ impl TaskRow {
             tenant: TenantName::default(),
             job: DriverId::from_bytes([1; 16]),
             parent: None,
+            parent_attempt: 0,
             trace: None,
             actor: None,
             array_index: None,

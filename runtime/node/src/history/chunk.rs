@@ -68,6 +68,8 @@ pub(crate) struct Record<'a> {
     pub(crate) tenant: TenantName,
     pub(crate) name: Cow<'a, str>,
     pub(crate) parent: Option<TaskId>,
+    /// Which attempt of its parent started it; 0 if that is not known.
+    pub(crate) parent_attempt: u32,
     pub(crate) trace: Option<TraceContext>,
     /// The actor that it created or was a call of.
     pub(crate) actor: Option<ActorId>,
@@ -178,6 +180,7 @@ pub(crate) struct Kin {
 struct Rest<'a> {
     /// The first, so that it is read without all else.
     kin: Kin,
+    parent_attempt: u32,
     trace: Option<TraceContext>,
     array_index: Option<u64>,
     /// From when it was submitted to its end.
@@ -237,6 +240,7 @@ impl Chunk {
                 actor: record.actor,
                 ran_at: record.ran_at,
             },
+            parent_attempt: record.parent_attempt,
             trace: record.trace.clone(),
             array_index: record.array_index,
             took_us: record.ended_us.saturating_sub(record.submitted_us),
@@ -312,6 +316,7 @@ impl Chunk {
             tenant: head.group.tenant.clone(),
             name: Cow::Owned(head.group.name.clone()),
             parent: rest.kin.parent,
+            parent_attempt: rest.parent_attempt,
             trace: rest.trace,
             actor: rest.kin.actor,
             array_index: rest.array_index,

@@ -316,6 +316,7 @@ mod tests {
             tenant: TenantName::default(),
             name: "n".into(),
             parent: None,
+            parent_attempt: 0,
             trace: None,
             actor: None,
             array_index: None,
@@ -350,6 +351,7 @@ mod tests {
         assert_eq!(page, [record(1), record(0)]);
         let child = Record {
             parent: Some(record(0).id),
+            parent_attempt: 2,
             actor: Some(record(0).id.actor()),
             ran_at: Some(NodeId::from_bytes([9; 16])),
             ..record(4)

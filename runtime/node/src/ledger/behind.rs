@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use wasmrun_model::id::{NodeId, TaskId};
 
+use super::entry::Starter;
 use super::{Ledger, Outbound, Outgoing, Todo};
 
 /// A task of ours, and the node at which it has ended and left something behind.
@@ -70,7 +71,7 @@ impl Ledger {
     pub(super) fn leave_to_parent(
         &mut self,
         task: TaskId,
-        parent: Option<TaskId>,
+        parent: Option<Starter>,
         mut children: Vec<TaskId>,
     ) {
         if children.is_empty() && self.behind.is_empty() {
@@ -87,6 +88,7 @@ impl Ledger {
                 entry.parent = Some(parent);
             }
         }
+        let parent = parent.task;
         if let Some(left) = self.behind.here.get_mut(&parent) {
             // Also where the parent runs here once more: it is of an earlier attempt then.
             left.children.remove(&task);

@@ -19,8 +19,8 @@ pub(super) struct Entry {
     /// What it is to do; gone once it has started for the last time.
     pub(super) call: Option<Call>,
     pub(super) cell: Arc<TaskCell>,
-    /// The task that started it.
-    pub(super) parent: Option<TaskId>,
+    /// What started it, if no driver did.
+    pub(super) parent: Option<Starter>,
     /// Tasks that it has started, and that those left behind, which are cancelled with it.
     pub(super) children: Vec<TaskId>,
     /// Whether it was told to stop: it starts nothing more.
@@ -33,6 +33,14 @@ pub(super) struct Entry {
     pub(super) from: Option<NodeId>,
     /// What lists and the history say of it besides, if there is anything.
     pub(super) given: Option<Box<Given>>,
+}
+
+/// An attempt of a task that has started another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Starter {
+    pub(crate) task: TaskId,
+    /// From 1; 0 if it is not known.
+    pub(crate) attempt: u32,
 }
 
 /// What a task that was submitted here was given, as lists show it.

@@ -12,6 +12,7 @@ use wasmrun_model::scheduler::{Event, Explanation};
 use wasmrun_model::task::{Cancellation, Phase as State};
 
 use super::effects::parts;
+use super::entry::Starter;
 use super::{Given, Ledger};
 use crate::records::actor_ref::ActorRef;
 use crate::records::job::{Argument, Call};
@@ -139,8 +140,8 @@ impl Ledger {
         Some(&cell.work.terms().tenant)
     }
 
-    /// The task that has started one that lives, if it is not the driver's.
-    pub(crate) fn parent(&self, task: &TaskId) -> Option<TaskId> {
+    /// What has started a task that lives, if it is not the driver's.
+    pub(crate) fn parent(&self, task: &TaskId) -> Option<Starter> {
         self.tasks.get(task)?.parent
     }
 

@@ -11,6 +11,7 @@ use wasmrun_model::scheduler::Event;
 use wasmrun_model::task::{Attempt, Phase as State, TaskSpec, Terms};
 
 use super::arguments::{Tie, has_failed, needs};
+use super::entry::Starter;
 use super::{Ended, Entry, Given, Ledger, Resuming, Submission, SubmitError, Todo};
 use crate::records::job::Call;
 use crate::records::task::{Report, TaskCell, Work};
@@ -49,6 +50,14 @@ impl Ledger {
             keeps,
             first,
         } = submission;
+        // It runs here, in this attempt.
+        let parent = parent.map(|task| Starter {
+            task,
+            attempt: self
+                .scheduler
+                .task(&task)
+                .map_or(0, |it| it.attempt.number()),
+        });
         let terms = match self.terms_here(&cell.work, &call, terms) {
             Ok(terms) => terms,
             Err(error) => return self.never_runs(parent, cell, call, error),
@@ -84,7 +93,7 @@ impl Ledger {
             given,
         };
         if let Some(parent) = parent {
-            self.add_child(&parent, cell.id);
+            self.add_child(&parent.task, cell.id);
         }
         self.jobs
             .submitted(driver, parent.is_none(), cell.submitted);
@@ -144,7 +153,7 @@ impl Ledger {
     /// A task is not taken, and has failed.
     fn never_runs(
         &mut self,
-        parent: Option<TaskId>,
+        parent: Option<Starter>,
         cell: Arc<TaskCell>,
         call: Call,
         error: TaskError,

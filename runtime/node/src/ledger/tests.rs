@@ -104,6 +104,17 @@ impl Desk {
 
     /// Submits a task. The names of those that start, or why it is refused.
     fn submit_call(&mut self, name: &str, job: Job, call: Call) -> Result<Vec<String>, Reason> {
+        self.submit_below(None, name, job, call)
+    }
+
+    /// The same, where another task does.
+    fn submit_below(
+        &mut self,
+        parent: Option<TaskId>,
+        name: &str,
+        job: Job,
+        call: Call,
+    ) -> Result<Vec<String>, Reason> {
         let id = self.driver.task(self.tasks.len() as u64);
         let job = Arc::new(job);
         let work = Work::Task(job.clone());
@@ -111,7 +122,7 @@ impl Desk {
         self.tasks.push((name.into(), cell.clone()));
         let mut todo = self.ledger.submit(Submission {
             driver: self.driver,
-            parent: None,
+            parent,
             terms: job.terms.clone(),
             kind: TaskKind::Task,
             call,

@@ -10,7 +10,7 @@ use wasmrun_model::scheduler::{Message, Reason};
 use wasmrun_model::task::{Attempt, TaskKind, Terms};
 
 use crate::ledger::deadlock::Blocked;
-use crate::ledger::entry::Given;
+use crate::ledger::entry::{Given, Starter};
 use crate::records::actor_ref::ActorRef;
 use crate::records::job::Call;
 use crate::records::lineage::Kept;
@@ -75,7 +75,7 @@ pub(crate) struct Todo {
 pub(crate) struct Ended {
     pub cell: Arc<TaskCell>,
     pub report: Box<Report>,
-    pub parent: Option<TaskId>,
+    pub parent: Option<Starter>,
     pub given: Option<Box<Given>>,
 }
 

@@ -121,14 +121,15 @@ pub(super) fn live_row(inner: &Inner, ledger: &Ledger, cell: &TaskCell) -> TaskR
         phase,
         Some(Phase::Dispatching | Phase::Running | Phase::Blocked)
     );
-    let given = ledger.given(&cell.id);
+    let (given, parent) = (ledger.given(&cell.id), ledger.parent(&cell.id));
     TaskRow {
         id: cell.id,
         name: cell.work.name().into_owned(),
         state: state(ledger, cell).to_owned(),
         tenant: cell.work.terms().tenant.clone(),
         job: cell.driver.job(),
-        parent: ledger.parent(&cell.id),
+        parent: parent.map(|it| it.task),
+        parent_attempt: parent.map_or(0, |it| it.attempt),
         actor: cell.work.actor(),
         trace: given.and_then(|it| it.trace.clone()),
         array_index: given.and_then(|it| it.array_index),

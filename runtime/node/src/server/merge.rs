@@ -31,6 +31,7 @@ pub(super) fn better(one: TaskRow, other: TaskRow) -> TaskRow {
         row.submitted_us = less.submitted_us;
     }
     row.parent = row.parent.or(less.parent);
+    row.parent_attempt = row.parent_attempt.max(less.parent_attempt);
     row.trace = row.trace.or(less.trace);
     row.array_index = row.array_index.or(less.array_index);
     row.attempt = row.attempt.max(less.attempt);

@@ -21,7 +21,7 @@ use crate::ledger::Ledger;
 use crate::ledger::jobs::Job;
 use crate::records::task::TaskCell;
 
-/// How much of an error a row has: a page of rows that have all of theirs goes into one answer.
+/// How much of an error a row of a task or an actor has: a page of rows that have all of theirs goes into one answer.
 const MOST_ERROR_BYTES: usize = 500;
 
 /// The place of a row in its list, as text: for [`List::after`].
@@ -133,7 +133,7 @@ impl<'a> Wanted<'a> {
                 "state" => live::state(ledger, cell) == value,
                 "tenant" => cell.work.terms().tenant.as_str() == value,
                 "node" => node == value,
-                "parent" => self.is_parent(ledger.parent(&cell.id)),
+                "parent" => self.is_parent(ledger.parent(&cell.id).map(|it| it.task)),
                 _ => true,
             })
     }
@@ -244,6 +244,7 @@ pub(super) fn ended_rows(inner: &Inner, records: &[Record<'_>]) -> Vec<TaskRow> 
         tenant: record.tenant.clone(),
         job: record.job,
         parent: record.parent,
+        parent_attempt: record.parent_attempt,
         actor: record.actor,
         trace: record.trace.clone(),
         array_index: record.array_index,

@@ -245,10 +245,9 @@ fn attempt(it: &Placed<'_>) -> Json {
     event
 }
 
-/// Of the attempts of a parent, the one that ran when the child was submitted; else the last one.
+/// Of the attempts of a parent, the one that started the child; where that is not known the last one.
 fn parent_of<'a, 'b>(child: &Placed<'_>, attempts: &[&'a Placed<'b>]) -> Option<&'a Placed<'b>> {
-    let at = child.row.submitted_us;
-    let is_it = |it: &&&Placed<'_>| (it.start_us..=it.end_us()).contains(&at);
+    let is_it = |it: &&&Placed<'_>| it.row.attempt == child.row.parent_attempt;
     let found = attempts.iter().find(is_it).or(attempts.last());
     found.copied()
 }
@@ -416,6 +415,24 @@ mod tests {
             assert!((1000..2000).contains(&number(start, "ts")), "{start}");
             assert!(number(start, "ts") <= number(end, "ts"));
         }
+    }
+
+    #[test]
+    fn an_arrow_begins_at_the_attempt_that_started_the_child() {
+        let second = TaskRow {
+            attempt: 2,
+            ..ran(1, "b", (3000, 4000))
+        };
+        let children = [1, 2].map(|parent_attempt| TaskRow {
+            parent: Some(second.id),
+            parent_attempt,
+            ..ran(1 + parent_attempt as u8, "a", (5000, 6000))
+        });
+        let [one, other] = children;
+        let events = events(&Trace::of(&[ran(1, "a", (1000, 2000)), second, one, other]));
+        let starts = events.iter().filter(|it| it["ph"] == "s");
+        let starts: Vec<u64> = starts.map(|it| number(it, "ts")).collect();
+        assert_eq!(starts, [1999, 3999]);
     }
 
     #[test]

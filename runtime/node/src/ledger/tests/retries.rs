@@ -57,6 +57,21 @@ fn what_succeeds_in_the_end_has_succeeded() {
 }
 
 #[test]
+fn a_nested_task_knows_which_attempt_has_started_it() {
+    let mut desk = Desk::new(2, 0, "4GiB");
+    desk.submit("parent", retrying(1));
+    desk.end("parent", Err(trap()));
+    let (parent, job) = (desk.cell("parent").id, desk.job(&Overrides::default()));
+    let started = desk.submit_below(Some(parent), "child", job, Call::default());
+    assert_eq!(started, Ok(vec!["child".to_owned()]));
+    let starter = desk.ledger.parent(&desk.cell("child").id);
+    assert_eq!(starter.map(|it| (it.task, it.attempt)), Some((parent, 2)));
+    desk.end("child", Ok(()));
+    desk.end("parent", Ok(()));
+    desk.assert_idle();
+}
+
+#[test]
 fn which_failures_are_tried_again() {
     let limit = |kind| TaskError::Limit {
         hit: LimitHit {
