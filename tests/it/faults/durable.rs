@@ -92,6 +92,13 @@ fn what_was_queued_running_and_done_at_a_node_that_is_killed_is_there_afterwards
         );
         assert_eq!(rows(node, "join").len(), 2);
     }
+    // What it was given is in its record, and so whoever has that knows it.
+    let job = wait_for_any(&three.c, &failed)["job"].clone();
+    let job = job.as_str().expect("an id");
+    let again = three.c.command(&["job", "rerun", "--failed", job]).run();
+    assert_eq!(again.code, Some(0), "{again}");
+    let again = wait_for(&three.c, again.stdout_text().trim(), "failed");
+    assert_says(&again["error"].to_string(), &["so"]);
     let others = [&three.a, &three.c];
     assert_eq!(result(others, &done), "\"abab\"\n");
     assert_eq!(result(others, &queued), "\"cdcdcde\"\n");
@@ -305,6 +312,16 @@ fn add(at: &Node, number: u32) -> String {
     })
 }
 
+/// What a node says of the job of the actor but for where it is and how old.
+fn job_of_actor(at: &Node) -> Vec<Json> {
+    let list = at.command(&["list", "actors"]).json(0);
+    let id = list["actors"][0]["job"].as_str().expect("an id").to_owned();
+    let list = at.command(&["list", "jobs", "-f", &format!("id={id}")]);
+    let job = &list.json(0)["jobs"][0];
+    let fields = ["id", "name", "by", "tenant", "submitted_us", "state"];
+    fields.iter().map(|field| job[*field].clone()).collect()
+}
+
 /// Where the actor lives, by what a node lists.
 fn home_of_actor(at: &Node) -> String {
     let list = at.command(&["list", "actors"]).json(0);
@@ -317,11 +334,13 @@ fn home_of_actor(at: &Node) -> String {
 #[test]
 fn an_actor_with_restarts_lives_on_with_its_state_when_the_node_that_created_it_is_killed() {
     let mut three = counted();
+    let job = job_of_actor(&three.a);
     three.b.kill();
     three.a.wait_for("b", "dead");
     for (node, sum) in [(&three.a, "16\n"), (&three.c, "17\n")] {
         assert_eq!(add(node, 1), sum);
         assert_ne!(home_of_actor(node), "b");
+        assert_eq!(job_of_actor(node), job);
     }
     three.c.command(&["actor", "kill", "total"]).ok();
     for node in [&three.a, &three.c] {

@@ -140,6 +140,19 @@ impl History {
         }
     }
 
+    /// The moment of such a time: now at the latest, by which it counts if it is out of what moments there are.
+    pub(crate) fn at_us(&self, unix_us: u64) -> Instant {
+        let at = match unix_us.checked_sub(self.origin_us) {
+            Some(after) => self.origin.checked_add(Duration::from_micros(after)),
+            None => {
+                let before = Duration::from_micros(self.origin_us - unix_us);
+                self.origin.checked_sub(before)
+            }
+        };
+        let now = Instant::now();
+        at.map_or(now, |at| at.min(now))
+    }
+
     /// Adds an attempt that has ended.
     pub(crate) fn add(&self, record: &Record<'_>) {
         for follower in self.followers.read().iter() {
@@ -331,6 +344,17 @@ mod tests {
             ran_at: None,
             failure: None,
         }
+    }
+
+    #[test]
+    fn a_time_is_a_moment_of_this_clock() {
+        let history = History::new(0);
+        for before_us in [0, 7, 3_600_000_000] {
+            let us = history.origin_us - before_us;
+            assert_eq!(history.unix_us(history.at_us(us)), us);
+        }
+        // A clock of another node may be ahead.
+        assert!(history.at_us(u64::MAX) <= Instant::now());
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub(crate) struct Job {
     pub(crate) about: Option<About>,
     pub(crate) submitted: Instant,
     pub(crate) ended: Option<Instant>,
+    /// When the last of its tasks that have ended did.
+    latest: Instant,
     /// Whether its driver may submit more.
     is_open: bool,
     /// Its tasks that live.
@@ -81,6 +83,7 @@ impl Job {
             about: None,
             submitted: now,
             ended: None,
+            latest: now,
             is_open: false,
             live: 0,
             ends: Ends::default(),
@@ -116,10 +119,11 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// A driver says what its job is, and may submit.
-    pub(crate) fn open(&mut self, id: DriverId, about: About, now: Instant) {
+    /// A driver says what its job is, and may submit. Where another node takes it over it was submitted before.
+    pub(crate) fn open(&mut self, id: DriverId, about: About, submitted: Instant) {
         let id = id.job();
-        let job = self.all.entry(id).or_insert_with(|| Job::new(now));
+        let job = self.all.entry(id).or_insert_with(|| Job::new(submitted));
+        job.submitted = job.submitted.min(submitted);
         let before = job.about.get_or_insert_with(|| about.clone());
         before.expected = before.expected.max(about.expected);
         job.is_open = true;
@@ -163,6 +167,7 @@ impl Jobs {
             return;
         };
         job.live = job.live.saturating_sub(1);
+        job.latest = job.latest.max(now);
         job.ends.count(phase);
         if is_driven {
             job.driven_ends.count(phase);
@@ -202,8 +207,10 @@ impl Jobs {
             self.all.remove(id);
             return;
         }
-        job.ended = Some(now);
-        self.over.insert((now, *id));
+        // Those that are taken over are not told of in the order in which they ended.
+        let ended = now.max(job.latest);
+        job.ended = Some(ended);
+        self.over.insert((ended, *id));
         if self.over.len() > MOST_OVER
             && let Some((_, oldest)) = self.over.pop_first()
         {
@@ -290,6 +297,25 @@ mod tests {
         jobs.close(&ID, now + Duration::from_secs(1));
         assert_eq!(jobs.get(&ID).and_then(|job| job.ended), Some(now));
         assert_eq!(jobs.over, BTreeSet::from([(now, ID)]));
+    }
+
+    #[test]
+    fn a_job_that_is_taken_over_was_submitted_and_has_ended_before() {
+        let (mut jobs, began) = (Jobs::default(), Instant::now());
+        let second = Duration::from_secs(1);
+        for (submitted, ended) in [(1_u32, 5_u32), (0, 9), (2, 4)] {
+            let ended = began + ended * second;
+            jobs.open(ID, about(3), began + submitted * second);
+            jobs.submitted(ID, true, ended);
+            jobs.ended(&ID, true, Phase::Finished, ended);
+            jobs.close(&ID, ended);
+        }
+        let job = jobs.get(&ID).unwrap();
+        assert_eq!(
+            (job.submitted, job.ended),
+            (began, Some(began + 9 * second))
+        );
+        assert_eq!(jobs.over.len(), 1);
     }
 
     #[test]

@@ -37,7 +37,6 @@ impl Session {
         let values = self.arguments(&module.class(class).constructor.ty, values)?;
         let tenant = self.tenant(&create.terms);
         let job = Arc::new(new_job(&self.inner, &module, &create, tenant)?);
-        let record = self.record_of_actor(&create, &job, &values);
         let label = create.class.clone();
         let detached = create.is_detached.then(|| only_one(label.clone()));
         let client = &match &detached {
@@ -47,6 +46,7 @@ impl Session {
                 self.client.clone()
             }
         };
+        let record = self.record_of_actor(&create, detached.as_ref(), &job, &values);
         let log = Arc::<Log>::default();
         let call = Call {
             values,
@@ -84,16 +84,15 @@ impl Session {
     fn record_of_actor(
         &self,
         create: &wire::Create,
+        detached: Option<&wire::Job>,
         job: &ActorJob,
         values: &[Argument],
     ) -> Option<Result<StoredActor, String>> {
-        let is_durable = create.is_detached && job.restarts > 0;
-        if !is_durable || self.inner.durable.get().is_none() {
-            return None;
-        }
+        let of = detached.filter(|_| job.restarts > 0 && self.inner.durable.get().is_some())?;
         Some(Durable::record_of_actor(
             &self.inner,
             create.clone(),
+            self.origin(of.clone()),
             job,
             values,
         ))

@@ -1,5 +1,7 @@
 //! What detached tasks were given, so that they can be submitted again.
 //!
+//! Whoever takes a task over from a lost node finds that in its record, and has it here from then on: see `durable`.
+//!
 //! Owns which of that is kept ([`Given`]), and handing it to those who may have it. Must not: submit anything. Invariant: nothing
 //! here keeps an object or an actor: what names one is not kept.
 
@@ -32,7 +34,12 @@ const NAMED: Why = "its arguments are objects, actors, or values of more than 64
 const STREAM: Why = "it reads a stream that its client brings";
 const LET_GO: Why =
     "tasks that were submitted later needed the room: a node keeps 64 MiB of arguments";
-pub(super) const LOST: Why = "the node where it was submitted is lost";
+const LOST: Why = "the node where it was submitted is lost";
+/// Of what was taken over from a lost node.
+pub(super) const NO_MODULE: Why =
+    "the node where it was submitted is lost, and no other has its module";
+pub(super) const LARGE: Why = "the node where it was submitted is lost, and when a task has ended its record in the control store keeps \
+     up to 4 KiB of what it was given";
 
 /// Whether what a client has submitted is kept, with these values.
 pub(super) fn kept(submit: &wire::Submit, values: &[Argument]) -> Submitted {

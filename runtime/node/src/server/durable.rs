@@ -30,7 +30,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, GroupId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::wire;
 
-pub(super) use self::record::{Stored, StoredActor};
+pub(super) use self::record::{Origin, Stored, StoredActor};
 
 use self::actors::KeptActor;
 use self::known::{Ended, Known, Task};
@@ -93,7 +93,7 @@ impl Durable {
     pub(super) fn record_of(
         inner: &Inner,
         submit: wire::Submit,
-        job: wire::Job,
+        origin: Origin,
         name: &str,
         tenant: &TenantName,
         values: &[Argument],
@@ -102,7 +102,7 @@ impl Durable {
         if submit.input == wire::Input::Stream {
             return Err("it reads a stream that comes to this node".to_owned());
         }
-        let stored = Stored::new(submit, job, name, tenant, module_bytes);
+        let stored = Stored::new(submit, origin, name, tenant, module_bytes);
         match stored.to_value().len() {
             ..=MOST_BYTES => Ok(stored),
             bytes => Err(format!(

@@ -15,7 +15,7 @@ use wasmrun_model::wire::{self, Argument as Given, MAX_CALLS, Refusal, RefusalKi
 
 use super::Inner;
 use super::again::{self, Submitted};
-use super::durable::{Durable, Pending};
+use super::durable::{Durable, Origin, Pending};
 use super::given::grants;
 use super::out::Gone;
 use super::registry::{Detached, Record};
@@ -126,12 +126,8 @@ impl Session {
             time_limit: None,
             trace: submit.trace,
         };
-        let durable = like.as_ref().filter(|_| is_durable);
-        let stored = durable.map(|submit| {
-            let of = detached.clone().expect("it is detached");
-            Durable::record_of(&self.inner, submit.clone(), of, name, tenant, &call.values)
-        });
-        let given = like.map(|submit| again::kept(&submit, &call.values));
+        let given = like.as_ref();
+        let given = given.map(|submit| again::kept(submit, &call.values));
         let client = match &detached {
             Some(detached) => self.detached_job(detached, name, tenant)?,
             None => {
@@ -139,6 +135,12 @@ impl Session {
                 self.client.clone()
             }
         };
+        let durable = like.as_ref().filter(|_| is_durable);
+        let stored = durable.map(|submit| {
+            let origin = self.origin(detached.clone().expect("it is detached"));
+            let (submit, values) = (submit.clone(), &call.values);
+            Durable::record_of(&self.inner, submit, origin, name, tenant, values)
+        });
         let submitted = match id {
             Some((id, first)) => client.submit_as(id, first, &job, call),
             None => client.submit(&job, call),
@@ -286,6 +288,17 @@ impl Session {
             tenant: tenant.clone(),
             by: self.by.clone(),
             expected: tasks,
+        }
+    }
+
+    /// Where tasks and actors come from that this session submits to a job, which is open.
+    pub(super) fn origin(&self, job: wire::Job) -> Origin {
+        let shared = &self.inner.shared;
+        let submitted = shared.ask(|ledger| ledger.jobs.get(&job.id).map(|it| it.submitted));
+        Origin {
+            job,
+            by: self.by.clone(),
+            submitted_us: submitted.map_or(0, |it| shared.history.unix_us(it)),
         }
     }
 

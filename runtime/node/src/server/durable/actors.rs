@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use wasmrun_engine::{Listener, Module};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{DriverId, TaskId};
+use wasmrun_model::id::TaskId;
 use wasmrun_model::wire;
 
-use super::record::{State, StoredActor};
+use super::record::{Origin, State, StoredActor};
 use super::{Durable, MOST_BYTES, Pending, Written, may_move};
 use crate::client::CallError;
 use crate::guests::names::NameError;
@@ -60,6 +60,7 @@ impl Durable {
     pub(in crate::server) fn record_of_actor(
         inner: &Inner,
         create: wire::Create,
+        origin: Origin,
         job: &ActorJob,
         values: &[Argument],
     ) -> Result<StoredActor, String> {
@@ -70,6 +71,7 @@ impl Durable {
             create,
             restarts_left: job.restarts,
             state: State::Arguments,
+            origin: Some(origin),
         };
         match stored.to_value().len() {
             ..=MOST_BYTES => Ok(stored),
@@ -209,7 +211,7 @@ impl Inner {
             name: stored.create.name.clone(),
             class: stored.create.class.clone(),
             tenant: stored.tenant.clone(),
-            driver: job_of(task),
+            driver: stored.origin(task).job.id,
             submitted: tokio::time::Instant::now(),
             has_lived: true,
             why,
@@ -239,12 +241,7 @@ impl Inner {
         let job = Arc::new(job.map_err(|why| why.message)?);
         let constructor = &module.class(job.class).constructor.ty;
         let values = plain(constructor, &create.values).map_err(|why| why.message)?;
-        let of = wire::Job {
-            id: job_of(task),
-            name: create.class.clone(),
-            tasks: 1,
-        };
-        let client = self.adopt_job(of, &stored.tenant);
+        let client = self.adopt_job(stored.origin(task), &stored.tenant);
         let mut tries = 0;
         let created = loop {
             let log = Arc::<Log>::default();
@@ -284,9 +281,4 @@ impl Inner {
         self.follow_actor(actor.actor.cell(), stored.clone());
         Ok(())
     }
-}
-
-/// The job of an actor that is taken over: of its own.
-fn job_of(creation: TaskId) -> DriverId {
-    DriverId::detached(*creation.as_bytes())
 }

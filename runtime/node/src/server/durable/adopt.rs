@@ -12,15 +12,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use wasmrun_control::Error;
 use wasmrun_engine::{Listener, Module};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, DriverId, NodeId, ObjectId, TaskId};
 use wasmrun_model::task::Attempt;
-use wasmrun_model::wire::{self, Refusal, RefusalKind};
+use wasmrun_model::wire::{Refusal, RefusalKind};
 
-use super::record::{Ending, Kept, Record as _, Stored, StoredActor};
+use super::record::{Ending, Kept, Origin, Record as _, Stored, StoredActor};
 use super::{Durable, Keeping};
 use crate::client::Client;
 use crate::cluster::{Cluster, Found, Heir, Records, look};
@@ -263,7 +264,7 @@ impl Looking {
         modules: &mut BTreeMap<Digest, Option<Module>>,
     ) -> Prepared {
         let stored = match Kept::from_value(found.value()) {
-            Ok(stored) => stored.with_job(),
+            Ok(stored) => stored.with_origin(),
             Err(error) => {
                 tracing::warn!(task = %found.id, %error, "a record of a detached task is left");
                 return Prepared::Unread;
@@ -280,7 +281,12 @@ impl Looking {
         let is_counted = owner == self.cluster.id() && self.half_taken.contains(&found.id);
         let loss = u32::from(!is_counted);
         let (going, value) = match (stored, module) {
-            (Kept::TaskOf(_, mut stored) | Kept::Task(mut stored), module) => {
+            (
+                Kept::TaskFrom(_, _, mut stored)
+                | Kept::TaskOf(_, mut stored)
+                | Kept::Task(mut stored),
+                module,
+            ) => {
                 let has_ended = stored.ending.is_some();
                 // What has ended does without, unless it may have to be run again.
                 if module.is_none() && (!has_ended || stored.has_lineage()) {
@@ -292,8 +298,8 @@ impl Looking {
                 let value = stored.to_value();
                 (Going::Task(stored, module), value)
             }
-            (Kept::Actor(_), None) => return Prepared::Waits,
-            (Kept::Actor(mut stored), Some(module)) => {
+            (Kept::ActorFrom(..) | Kept::Actor(_), None) => return Prepared::Waits,
+            (Kept::ActorFrom(_, mut stored) | Kept::Actor(mut stored), Some(module)) => {
                 let left = stored.restarts_left.checked_sub(loss);
                 stored.restarts_left = left.unwrap_or_default();
                 let value = stored.to_value();
@@ -446,7 +452,7 @@ impl Inner {
         }
         // It may have run before, and others may have what it made.
         let first = self.shared.ids.again(Attempt::FIRST);
-        let client = self.adopt_job(stored.job_of(task), &stored.tenant);
+        let client = self.adopt_job(stored.origin(task), &stored.tenant);
         let submitted = client.submit_as(task, first, &job, call);
         self.close_job(&client.driver());
         let handle = submitted.map_err(|error| crate::server::tasks::refused(&error))?;
@@ -466,15 +472,25 @@ impl Inner {
     }
 
     /// The driver that goes on with a job of a lost node, until [`Inner::close_job`].
-    pub(super) fn adopt_job(&self, job: wire::Job, tenant: &TenantName) -> Client {
+    pub(super) fn adopt_job(&self, origin: Origin, tenant: &TenantName) -> Client {
+        let (job, submitted) = (&origin.job, self.submitted(&origin));
         let about = About {
             name: plain_name(&job.name),
             tenant: tenant.clone(),
-            by: "a client of a node that is lost".to_owned(),
+            by: origin.by.clone(),
             expected: job.tasks,
         };
-        self.open_job(job.id, about);
+        self.shared
+            .ask(|ledger| ledger.jobs.open(job.id, about, submitted));
         Client::new(self.shared.clone(), job.id.adopter(random()))
+    }
+
+    /// When a job was submitted; now if that is not known.
+    fn submitted(&self, origin: &Origin) -> Instant {
+        match origin.submitted_us {
+            0 => Instant::now(),
+            us => self.shared.history.at_us(us),
+        }
     }
 
     /// Remembers a task that has ended at another node. What it has made.
@@ -500,7 +516,13 @@ impl Inner {
         });
         let value = result.as_ref().ok().cloned().flatten();
         let phase = end.phase();
-        let adopter = self.adopt_job(stored.job_of(task), &stored.tenant);
+        let origin = stored.origin(task);
+        // As if it had been submitted when its job was: when it ended by another clock nobody knows.
+        let ended = self
+            .submitted(&origin)
+            .checked_add(end.waited.saturating_add(end.ran));
+        let ended = ended.map_or(Instant::now(), |it| it.min(Instant::now()));
+        let adopter = self.adopt_job(origin, &stored.tenant);
         let driver = adopter.driver();
         let report = Report {
             waited: end.waited,
@@ -523,21 +545,20 @@ impl Inner {
             detached,
             end: Some(end),
         };
-        let now = tokio::time::Instant::now();
         self.shared.ask(|ledger| {
-            ledger.jobs.submitted(driver, true, now);
-            ledger.jobs.ended(&driver, true, phase, now);
-            ledger.jobs.close(&driver, now);
+            ledger.jobs.submitted(driver, true, ended);
+            ledger.jobs.ended(&driver, true, phase, ended);
+            ledger.jobs.close(&driver, ended);
         });
         if let Some(mut attempt) = views::last_of(self, &record) {
             attempt.array_index = stored.submit.array_index;
             attempt.trace = stored.submit.trace.clone();
             self.shared.history.add(&attempt);
         }
-        // Of one that may have to be reconstructed its record keeps it.
-        let submitted = match stored.has_lineage() && has_module {
-            true => Ok(again::encoded(&stored.submit)),
-            false => Err(again::LOST),
+        let submitted = match (stored.has_given, has_module) {
+            (true, true) => Ok(again::encoded(&stored.submit)),
+            (true, false) => Err(again::NO_MODULE),
+            (false, _) => Err(again::LARGE),
         };
         let mut registry = self.registry();
         registry.given.add(task, submitted);

@@ -20,12 +20,16 @@ use crate::records::actor::{ActorCell, Checkpoint};
 use crate::records::log::Log;
 use crate::records::object::Value;
 use crate::records::task::Report;
+use crate::server::again;
 use crate::server::registry::End;
 
 /// The largest result that is kept here, in bytes: a larger one is in stores, and the record says in whose.
 const MOST_RESULT_BYTES: usize = crate::guests::storing::INLINE_BYTES;
 /// How much of the output is kept: its end.
 const MOST_LOG_BYTES: usize = 4 << 10;
+/// How much of what a task was given stays when it has ended and its result needs none of it. A node keeps 2,000 tasks that have
+/// ended: this is half of their room.
+const MOST_GIVEN_BYTES: usize = 4 << 10;
 /// The largest state of an actor that is kept, in bytes.
 const MOST_STATE_BYTES: usize = 256 << 10;
 
@@ -37,14 +41,48 @@ pub(in crate::server) struct Stored {
     pub(super) tenant: TenantName,
     /// How long the module is.
     pub(super) module_bytes: u64,
-    /// What to run. When it has ended without what it was given, unless its result is elsewhere: see [`Lineage`].
+    /// What to run; without what it was given where there is no room for that.
     pub(super) submit: wire::Submit,
     /// How many nodes were lost that owned it and on which it had not ended.
     pub(super) losses: u32,
     pub(super) ending: Option<Ending>,
-    /// The job that it belongs to. It stands before the rest: see [`Kept`]. An older wasmrun has kept none.
+    /// It stands before the rest: see [`Kept`]. An older wasmrun has kept none.
     #[serde(skip)]
-    pub(super) job: Option<wire::Job>,
+    pub(super) origin: Option<Origin>,
+    /// Whether `submit` has what the task was given. When it has ended it needs that only where its result is elsewhere
+    /// (see [`Lineage`]), and has it in any case if that is little: whoever submits it again asks for it.
+    #[serde(skip)]
+    pub(super) has_given: bool,
+}
+
+/// The job of a task or an actor, and how it began.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(in crate::server) struct Origin {
+    pub(in crate::server) job: wire::Job,
+    /// Who has submitted it, for people.
+    pub(in crate::server) by: String,
+    /// When, in microseconds since 1970, by the clock of the node where that was; 0 if it is not known.
+    pub(in crate::server) submitted_us: u64,
+}
+
+impl Origin {
+    /// Of what a job is in whose record an older wasmrun has kept no more than that.
+    fn of(job: wire::Job) -> Self {
+        Self {
+            job,
+            by: "a client of a node that is lost".to_owned(),
+            submitted_us: 0,
+        }
+    }
+
+    /// The same of a job of its own.
+    fn own(task: TaskId, name: &str) -> Self {
+        Self::of(wire::Job {
+            id: DriverId::detached(*task.as_bytes()),
+            name: name.to_owned(),
+            tasks: 1,
+        })
+    }
 }
 
 /// A detached actor that has restarts left.
@@ -58,6 +96,9 @@ pub(in crate::server) struct StoredActor {
     /// How often it may still begin anew.
     pub(super) restarts_left: u32,
     pub(super) state: State,
+    /// As of a task.
+    #[serde(skip)]
+    pub(super) origin: Option<Origin>,
 }
 
 /// What the next generation of an actor begins with.
@@ -76,8 +117,13 @@ pub(super) enum State {
 pub(super) enum Kept {
     /// As an older wasmrun has written it.
     Task(Box<Stored>),
+    /// Likewise.
     Actor(Box<StoredActor>),
+    /// Likewise.
     TaskOf(wire::Job, Box<Stored>),
+    /// The second is whether it has what the task was given.
+    TaskFrom(Origin, bool, Box<Stored>),
+    ActorFrom(Origin, Box<StoredActor>),
 }
 
 impl Record for Kept {
@@ -86,10 +132,20 @@ impl Record for Kept {
 }
 
 impl Kept {
-    /// The same, where a task knows its job.
-    pub(super) fn with_job(mut self) -> Self {
-        if let Self::TaskOf(job, stored) = &mut self {
-            stored.job = Some(job.clone());
+    /// The same, where a task or an actor knows what stands before it.
+    pub(super) fn with_origin(mut self) -> Self {
+        match &mut self {
+            Self::Task(stored) => stored.has_given = stored.needs_given(),
+            Self::Actor(_) => {}
+            Self::TaskOf(job, stored) => {
+                stored.origin = Some(Origin::of(job.clone()));
+                stored.has_given = stored.needs_given();
+            }
+            Self::TaskFrom(origin, has_given, stored) => {
+                stored.origin = Some(origin.clone());
+                stored.has_given = *has_given;
+            }
+            Self::ActorFrom(origin, stored) => stored.origin = Some(origin.clone()),
         }
         self
     }
@@ -97,10 +153,12 @@ impl Kept {
     /// Its module, and how long that is.
     pub(super) fn module(&self) -> (Digest, u64) {
         match self {
-            Self::Task(stored) | Self::TaskOf(_, stored) => {
+            Self::Task(stored) | Self::TaskOf(_, stored) | Self::TaskFrom(_, _, stored) => {
                 (stored.submit.module, stored.module_bytes)
             }
-            Self::Actor(stored) => (stored.create.module, stored.module_bytes),
+            Self::Actor(stored) | Self::ActorFrom(_, stored) => {
+                (stored.create.module, stored.module_bytes)
+            }
         }
     }
 }
@@ -108,7 +166,17 @@ impl Kept {
 impl StoredActor {
     /// It as a value in the store.
     pub(super) fn to_value(&self) -> bytes::Bytes {
-        Kept::Actor(Box::new(self.clone())).to_value()
+        let stored = Box::new(self.clone());
+        match &self.origin {
+            Some(origin) => Kept::ActorFrom(origin.clone(), stored).to_value(),
+            None => Kept::Actor(stored).to_value(),
+        }
+    }
+
+    /// Where it comes from; a job of its own if that was not kept.
+    pub(super) fn origin(&self, creation: TaskId) -> Origin {
+        let own = || Origin::own(creation, &self.create.class);
+        self.origin.clone().unwrap_or_else(own)
     }
 
     /// The actor as it is now. False if nothing has changed.
@@ -198,7 +266,7 @@ struct Written {
 impl Stored {
     pub(super) fn new(
         submit: wire::Submit,
-        job: wire::Job,
+        origin: Origin,
         name: &str,
         tenant: &TenantName,
         module_bytes: u64,
@@ -210,43 +278,47 @@ impl Stored {
             submit,
             losses: 0,
             ending: None,
-            job: Some(job),
+            origin: Some(origin),
+            has_given: true,
         }
     }
 
     /// It as a value in the store.
     pub(super) fn to_value(&self) -> bytes::Bytes {
         let stored = Box::new(self.clone());
-        match &self.job {
-            Some(job) => Kept::TaskOf(job.clone(), stored).to_value(),
+        match &self.origin {
+            Some(origin) => Kept::TaskFrom(origin.clone(), self.has_given, stored).to_value(),
             None => Kept::Task(stored).to_value(),
         }
     }
 
-    /// The job that it belongs to, with the name that people see; one of its own if none was kept.
-    pub(super) fn job_of(&self, task: TaskId) -> wire::Job {
-        let own = || wire::Job {
-            id: DriverId::detached(*task.as_bytes()),
-            name: String::new(),
-            tasks: 1,
-        };
-        let mut job = self.job.clone().unwrap_or_else(own);
-        if job.name.is_empty() {
-            job.name.clone_from(&self.name);
+    /// Where it comes from, with the name of its job that people see; a job of its own if that was not kept.
+    pub(super) fn origin(&self, task: TaskId) -> Origin {
+        let own = || Origin::own(task, &self.name);
+        let mut origin = self.origin.clone().unwrap_or_else(own);
+        if origin.job.name.is_empty() {
+            origin.job.name.clone_from(&self.name);
         }
-        job
+        origin
     }
 
-    /// The same, ended. What it was given stays only where its result may have to be reconstructed.
+    /// The same, ended. What it was given stays where its result may have to be reconstructed, or if it is little.
     pub(super) fn ended(mut self, ending: Ending) -> Self {
         let has_lineage = ending.has_lineage();
         self.ending = Some(ending);
         if !has_lineage {
-            self.forget();
+            if again::encoded(&self.submit).len() > MOST_GIVEN_BYTES {
+                self.forget();
+            }
         } else if self.to_value().len() > MOST_BYTES {
             self.forget_lineage(Lineage::TooLarge);
         }
         self
+    }
+
+    /// Whether it has to be run, or may have to be run again.
+    fn needs_given(&self) -> bool {
+        self.ending.is_none() || self.has_lineage()
     }
 
     /// Whether it has ended, and its result can be reconstructed of what is here.
@@ -265,6 +337,7 @@ impl Stored {
     }
 
     fn forget(&mut self) {
+        self.has_given = false;
         self.submit.values = Vec::new();
         self.submit.args = Vec::new();
         self.submit.input = wire::Input::Empty;

@@ -30,13 +30,21 @@ fn stored() -> Stored {
         name: "j".into(),
         tasks: 3,
     };
-    Stored::new(submit, job, "f", &"t".parse().unwrap(), 300)
+    Stored::new(submit, origin(job), "f", &"t".parse().unwrap(), 300)
+}
+
+fn origin(job: wire::Job) -> Origin {
+    Origin {
+        job,
+        by: "b".into(),
+        submitted_us: 5,
+    }
 }
 
 /// What is in a record of a task.
 fn read(bytes: &[u8]) -> Stored {
-    match Kept::from_value(bytes).map(Kept::with_job) {
-        Ok(Kept::Task(stored) | Kept::TaskOf(_, stored)) => *stored,
+    match Kept::from_value(bytes).map(Kept::with_origin) {
+        Ok(Kept::Task(stored) | Kept::TaskOf(_, stored) | Kept::TaskFrom(_, _, stored)) => *stored,
         other => panic!("{other:?}"),
     }
 }
@@ -58,9 +66,9 @@ fn report(result: Result<Option<Value>, TaskError>) -> Report {
 
 #[test]
 fn a_record_has_these_bytes() {
-    let mut bytes = b"p\x01\x02".to_vec();
+    let mut bytes = b"p\x01\x03".to_vec();
     bytes.extend([8; 12]);
-    bytes.extend(b"\x00\x00\x00\x01\x01j\x03\x01f\x01t\xac\x02");
+    bytes.extend(b"\x00\x00\x00\x01\x01j\x03\x01b\x05\x01\x01f\x01t\xac\x02");
     bytes.extend([9; 32]);
     // The function, no name, one value, then defaults: 256 MiB of output, 64 MiB of arguments and of result.
     bytes.extend(b"\x01\x01f\x00\x01\x00\x00\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00");
@@ -68,6 +76,48 @@ fn a_record_has_these_bytes() {
     bytes.extend(b"\x00\x00\x00\x00\x00\x01\x00\x00\x00");
     assert_eq!(stored().to_value(), bytes);
     assert_eq!(read(&bytes), stored());
+}
+
+#[test]
+fn an_actor_that_is_taken_over_stays_in_its_job() {
+    let job = wire::Job {
+        id: DriverId::detached([8; 16]),
+        name: "c".into(),
+        tasks: 1,
+    };
+    let create = wire::Create {
+        module: Digest::from_bytes([9; 32]),
+        class: "c".into(),
+        values: Vec::new(),
+        name: Some("n".into()),
+        terms: wire::Terms::default(),
+        limits: wire::Limits::default(),
+        grants: wire::Grants::default(),
+        wishes: wire::Wishes::default(),
+        is_detached: true,
+        trace: None,
+    };
+    let mut stored = StoredActor {
+        tenant: "t".parse().unwrap(),
+        module_bytes: 300,
+        create,
+        restarts_left: 1,
+        state: State::Arguments,
+        origin: Some(origin(job)),
+    };
+    let read = |stored: &StoredActor| match Kept::from_value(&stored.to_value()) {
+        Ok(kept) => match kept.with_origin() {
+            Kept::Actor(stored) | Kept::ActorFrom(_, stored) => *stored,
+            other => panic!("{other:?}"),
+        },
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(read(&stored), stored);
+    // An older wasmrun has not kept it.
+    let creation = TaskId::from_bytes([2; 16]);
+    stored.origin = None;
+    let own = read(&stored).origin(creation).job;
+    assert_eq!((own.id, &*own.name), (DriverId::detached([2; 16]), "c"));
 }
 
 /// What came of a task whose result node 3 has.
@@ -111,7 +161,7 @@ fn what_a_result_was_made_of_stays_as_long_as_it_is_elsewhere() {
     // Where there is no room for it any more the record says so.
     let mut without = ended;
     without.forget_lineage(Lineage::LetGo);
-    assert!(!without.has_lineage() && without.submit.values.is_empty());
+    assert!(!without.has_lineage() && !without.has_given && without.submit.values.is_empty());
     assert!(
         why_lost(&without).contains("was let go"),
         "{}",
@@ -143,19 +193,44 @@ fn a_record_is_never_larger_for_what_a_result_was_made_of() {
 }
 
 #[test]
+fn what_a_task_was_given_stays_when_it_has_ended_if_it_is_little() {
+    let ended = |bytes: usize| {
+        let mut stored = stored();
+        stored.submit.values = vec![wire::Argument::Value(Encoded::Postcard(vec![1; bytes]))];
+        let ending = Ending::of(
+            &report(Err(TaskError::Cancelled)),
+            HERE,
+            &Log::default(),
+            None,
+        );
+        let (given, ended) = (stored.submit.clone(), stored.ended(ending));
+        let ended = read(&ended.to_value());
+        assert!(!ended.has_lineage());
+        (ended.has_given, ended.submit == given)
+    };
+    assert_eq!(ended(MOST_GIVEN_BYTES / 2), (true, true));
+    assert_eq!(ended(MOST_GIVEN_BYTES), (false, false));
+}
+
+#[test]
 fn a_record_of_an_older_wasmrun_says_that_its_result_is_lost() {
     let mut old = stored().ended(ending_elsewhere(0));
     old.forget();
     let ending = old.ending.as_mut().expect("it has ended");
     let place = ending.place().expect("it is elsewhere").clone();
     ending.result = Ok(Outcome::Elsewhere(place));
-    old.job = None;
+    old.origin = None;
+    let running = Stored {
+        origin: None,
+        ..stored()
+    };
+    assert!(read(&running.to_value()).has_given);
     let read = read(&old.to_value());
     assert_eq!(
-        read.job_of(TaskId::from_bytes([2; 16])).id,
+        read.origin(TaskId::from_bytes([2; 16])).job.id,
         DriverId::detached([2; 16])
     );
-    assert!(!read.has_lineage());
+    assert!(!read.has_lineage() && !read.has_given);
     let why = why_lost(&read);
     assert!(
         why.contains("100000 bytes") && why.contains("an older wasmrun"),
@@ -173,7 +248,6 @@ fn what_came_of_a_task_outlives_it_if_it_is_small() {
     let ending = Ending::of(&report(Ok(Some(small.clone()))), HERE, &log, None);
     let ended = stored().ended(ending);
     assert_eq!(read(&ended.to_value()), ended);
-    assert!(ended.submit.values.is_empty());
     let ending = ended.ending.expect("it has ended");
     let kept = Log::default();
     ending.write_to(&kept);
