@@ -22,6 +22,7 @@ pub(crate) use self::outbox::{Outbound, Outbox};
 pub use self::todo::SubmitError;
 pub(crate) use self::todo::{Ended, Incoming, Outgoing, Start, Submission, Todo};
 
+use self::ages::Ages;
 use self::behind::Behind;
 use self::groups::Groups;
 use crate::ledger::deadlock::{Blocked, BlockedTasks};
@@ -44,6 +45,8 @@ pub(crate) struct Ledger {
     id: NodeId,
     started: Instant,
     tasks: TaskMap<Entry>,
+    /// What lists have seen of their ages.
+    pub(crate) ages: Ages,
     is_stopping: bool,
     /// What other nodes are to be told.
     outbox: Arc<Outbox>,
@@ -112,6 +115,7 @@ impl Ledger {
             id,
             started: Instant::now(),
             tasks: TaskMap::default(),
+            ages: Ages::default(),
             is_stopping: false,
             outbox: Arc::default(),
             is_clustered: false,
@@ -129,6 +133,13 @@ impl Ledger {
             counts: Counts::default(),
             jobs: Jobs::default(),
         }
+    }
+
+    /// Adds a task. Its slot.
+    fn insert(&mut self, entry: Entry) -> u32 {
+        let slot = self.tasks.insert(entry);
+        self.ages.came(slot);
+        slot
     }
 
     /// What other nodes are to be told.
@@ -426,6 +437,7 @@ impl Ledger {
     }
 }
 
+pub(crate) mod ages;
 mod arguments;
 mod behind;
 mod blocked;

@@ -276,7 +276,7 @@ impl Ledger {
             // The scheduler ends the attempt before this one, if it can: then this takes its place.
             self.incoming = Some(Box::new(entry));
         } else {
-            slot = Some(self.tasks.insert(entry));
+            slot = Some(self.insert(entry));
         }
         let message = Message::Place {
             spec,
@@ -470,7 +470,7 @@ impl Ledger {
                 if is_over && let Some(entry) = self.tasks.remove(&task) {
                     self.leave(entry, todo);
                     if let Some(next) = self.incoming.take() {
-                        self.tasks.insert(*next);
+                        self.insert(*next);
                     }
                 }
                 Outgoing::Settled(message, report)

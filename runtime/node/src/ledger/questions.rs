@@ -77,6 +77,11 @@ impl Ledger {
         self.tasks.slots()
     }
 
+    /// The [blocks](super::ages) of slots, those first where the youngest tasks may be.
+    pub(crate) fn blocks(&self) -> Vec<usize> {
+        self.ages.blocks(self.tasks.slots())
+    }
+
     /// The tasks of a job that have not ended.
     pub(crate) fn of_job(&self, job: DriverId) -> Vec<TaskId> {
         let drivers = self.scheduler.drivers();

@@ -97,7 +97,7 @@ impl Ledger {
         }
         self.jobs
             .submitted(driver, parent.is_none(), cell.submitted);
-        let slot = self.tasks.insert(entry);
+        let slot = self.insert(entry);
         let now = self.at(cell.submitted);
         self.submitting = Some(cell.id);
         let event = match first {
