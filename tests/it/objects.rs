@@ -267,6 +267,25 @@ fn the_next_node_clears_away_what_a_crash_left_on_disk() {
     assert_eq!(files_below(dir.path()), 0, "no bytes are left behind");
 }
 
+#[test]
+fn a_task_that_holds_what_another_one_has_made_is_named_while_it_runs() {
+    let node = Node::start();
+    let mut spins = node.submit("map-and-spin(400000)").start();
+    spins.wait_for(Stream::Err, "mapped");
+    let objects = node.wasmrun(["list", "objects"]).json(0);
+    let id = objects["objects"][0]["id"].as_str().expect("an id");
+    let told = node.wasmrun(["get", id]).json(0);
+    let [holder] = &told["holders"].as_array().expect("a list")[..] else {
+        panic!("{told}");
+    };
+    assert_eq!(
+        ["kind", "how", "name"].map(|field| &holder[field]),
+        ["task", "handle", "map-and-spin"]
+    );
+    spins.signal(Signal::INT);
+    spins.end();
+}
+
 /// How many bytes all files below a folder have.
 fn files_below(dir: &std::path::Path) -> u64 {
     let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());

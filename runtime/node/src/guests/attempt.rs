@@ -4,8 +4,8 @@
 //! common only for the same call, or the same bytes. Must not: submit or wait.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
@@ -39,6 +39,8 @@ pub(crate) struct Attempt {
     /// What it starts belongs to the same trace.
     pub(crate) trace: Option<TraceContext>,
     pub(crate) handles: Arc<HandleTable>,
+    /// Whether it is among [those with handles](WithHandles).
+    pub(crate) is_listed: AtomicBool,
     /// Handles that it was given without asking: in arguments, and in values that it got.
     pub(crate) lent: Mutex<BTreeSet<HandleSlot>>,
     /// How many it has started.
@@ -55,8 +57,34 @@ pub(crate) struct Attempt {
     pub(crate) this: Weak<Self>,
 }
 
+/// The attempts of tasks that have got handles while they ran: for whoever asks who needs an object. What actors have is with them.
+#[derive(Default)]
+pub(crate) struct WithHandles(Mutex<HashMap<TaskId, Weak<Attempt>>>);
+
+impl WithHandles {
+    pub(crate) fn get(&self, task: &TaskId) -> Option<Weak<Attempt>> {
+        self.0.lock().get(task).cloned()
+    }
+
+    fn add(&self, attempt: &Attempt) {
+        self.0.lock().insert(attempt.id(), attempt.this.clone());
+    }
+
+    fn remove(&self, attempt: &Attempt) {
+        let mut all = self.0.lock();
+        // A later attempt may have come since.
+        let is_it = |it: &Weak<Attempt>| it.ptr_eq(&attempt.this);
+        if all.get(&attempt.id()).is_some_and(is_it) {
+            all.remove(&attempt.id());
+        }
+    }
+}
+
 impl Drop for Attempt {
     fn drop(&mut self) {
+        if *self.is_listed.get_mut() {
+            self.shared.with_handles.remove(self);
+        }
         for slot in std::mem::take(self.lent.get_mut()) {
             self.handles.release(slot);
         }
@@ -77,11 +105,20 @@ impl Holds for Attempt {
 impl Attempt {
     /// The guest may name this, as long as the attempt lasts, and for longer if it takes a handle.
     pub(crate) fn lend(&self, reference: &Reference) {
-        let slot = self.handles.add(reference.clone());
+        let slot = self.hold(reference.clone());
         // Once is enough: what is lent stays until the attempt ends.
         if !self.lent.lock().insert(slot) {
             self.handles.release(slot);
         }
+    }
+
+    /// The guest gets a handle to this.
+    pub(super) fn hold(&self, reference: Reference) -> HandleSlot {
+        let is_task = matches!(self.cell.work, Work::Task(_));
+        if is_task && !self.is_listed.swap(true, Ordering::Relaxed) {
+            self.shared.with_handles.add(self);
+        }
+        self.handles.add(reference)
     }
 
     /// An argument that is held here from now on, besides the `times` that the executor holds it until the attempt ends.

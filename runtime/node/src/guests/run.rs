@@ -5,7 +5,7 @@
 //! because of that, if it is nobody else's turn.
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
 use tokio::time::Instant;
@@ -220,6 +220,7 @@ impl Lease {
             listener: call.listener.clone(),
             trace: call.trace.clone(),
             handles,
+            is_listed: AtomicBool::new(false),
             lent: parking_lot::Mutex::default(),
             started: AtomicU64::new(0),
             in_flight: OnceLock::new(),

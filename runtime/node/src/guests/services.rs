@@ -144,7 +144,7 @@ impl Attempt {
             keeps: None,
             first: self.shared.ids.first_under(self.number),
         })?;
-        Ok(self.handles.add(Reference::Task(cell)))
+        Ok(self.hold(Reference::Task(cell)))
     }
 
     /// Waits until `count` of these have ended, with the CPU given back. False if time is up before.
@@ -254,7 +254,7 @@ impl Attempt {
         if let Some(naming) = naming {
             naming.keep();
         }
-        Ok(self.handles.add(Reference::Actor(actor)))
+        Ok(self.hold(Reference::Actor(actor)))
     }
 
     async fn name_actor(&self, name: String, actor: &ActorRef) -> Result<Naming, ServiceError> {
@@ -276,7 +276,7 @@ impl Attempt {
             false => found.await,
         };
         let actor = found.map_err(|error| ServiceError::Refused(error.to_string()))?;
-        Ok(self.handles.add(Reference::Actor(actor)))
+        Ok(self.hold(Reference::Actor(actor)))
     }
 
     /// Waits for something that ends by itself, with the CPU given back.
@@ -460,7 +460,7 @@ impl Services for Attempt {
             keeps: Some(actor.clone()),
             first: Try::FIRST,
         })?;
-        Ok(self.handles.add(Reference::Task(cell)))
+        Ok(self.hold(Reference::Task(cell)))
     }
 
     fn kill(&self, actor: HandleSlot) {
@@ -491,7 +491,7 @@ impl Services for Attempt {
                 .await;
             let value = value.map_err(|error| ServiceError::Refused(error.to_string()))?;
             let object = Reference::Put(Arc::new(PutObject { name, value }));
-            Ok(self.handles.add(object))
+            Ok(self.hold(object))
         })
     }
 

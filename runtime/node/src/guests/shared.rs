@@ -21,6 +21,7 @@ use wasmrun_model::scheduler::NodeInfo;
 use wasmrun_model::task::Cancellation;
 use wasmrun_store::Store;
 
+use crate::guests::attempt::WithHandles;
 use crate::guests::counters::Counters;
 use crate::guests::executor::{Spawner, Weight};
 use crate::guests::names::Names;
@@ -87,6 +88,7 @@ pub(crate) struct Shared {
     /// Actors that have names, which keep them.
     pub(crate) names: Names,
     pub(crate) actor_logs: ActorLogs,
+    pub(crate) with_handles: WithHandles,
     /// What arguments of tasks that have not ended take.
     pub(crate) waiting_bytes: Arc<WaitingBytes>,
     /// What is numbered here.
@@ -131,6 +133,7 @@ impl Shared {
             history: History::new(parts.history_bytes),
             names: Names::default(),
             actor_logs: ActorLogs::default(),
+            with_handles: WithHandles::default(),
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
             ids: Ids::new(parts.random),
             waits: WaitNumbers::default(),

@@ -4,7 +4,7 @@
 //! and what is kept for other nodes and for lineage. It is made for one object when somebody asks; nothing is counted before.
 //! Must not: hold a lock while it looks into values; keep anything.
 //!
-//! What an attempt holds that runs and waits for nobody is the guest's: of that only what it was given is known here.
+//! What a guest has no handle to, and reads or has mapped at the moment, is not found.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -18,6 +18,7 @@ use wasmrun_model::wire::{
 use super::merge::with_silent;
 use super::session::Session;
 use super::{Inner, live, views};
+use crate::guests::attempt::Attempt;
 use crate::ledger::Ledger;
 use crate::peers::ask::{Answer, Question};
 use crate::records::actor::ActorCell;
@@ -201,7 +202,11 @@ impl Search<'_> {
                     holders.push((who(ledger, cell, &named), how));
                 }
                 Some(_) => more += 1,
-                None => suspects.extend(suspect(ledger, cell, &named)),
+                None => {
+                    let listed = || self.inner.shared.with_handles.get(&cell.id);
+                    let listed = cell.is_running().then(listed).flatten();
+                    suspects.extend(suspect(ledger, cell, listed, &named));
+                }
             }
         });
         self.more += more;
@@ -291,14 +296,20 @@ fn given(ledger: &Ledger, cell: &TaskCell, object: &ObjectId) -> Option<&'static
 }
 
 /// What of a task may lead to the object, if anything may.
-fn suspect(ledger: &Ledger, cell: &TaskCell, named: &BTreeMap<ActorId, String>) -> Option<Suspect> {
+fn suspect(
+    ledger: &Ledger,
+    cell: &TaskCell,
+    listed: Option<Weak<Attempt>>,
+    named: &BTreeMap<ActorId, String>,
+) -> Option<Suspect> {
     let values = ledger.call(&cell.id).into_iter().flat_map(|it| &it.values);
     let values = values.filter(|value| match value {
         Argument::Value(value) => !value.references().is_empty(),
         Argument::Object(object) => may_lead(&object.0),
     });
     let given: Vec<Held> = values.map(Held::from).collect();
-    let attempt = ledger.blocked.get(&cell.id).map(|it| it.attempt.clone());
+    let blocked = || ledger.blocked.get(&cell.id).map(|it| it.attempt.clone());
+    let attempt = listed.map(|it| it as Weak<dyn Holds>).or_else(blocked);
     (attempt.is_some() || !given.is_empty()).then(|| Suspect {
         who: who(ledger, cell, named),
         given,
