@@ -89,6 +89,7 @@ pub(crate) struct Callee<'a> {
 }
 
 /// What a call gave.
+#[derive(Default)]
 pub(crate) struct Returned {
     /// The result, encoded by its type, if the function has one.
     pub(crate) value: Option<Encoded>,

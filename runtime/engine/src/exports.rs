@@ -8,6 +8,7 @@ use wasmtime::component::{Component, ComponentExportIndex};
 
 use crate::call::CallPlan;
 use crate::class::{Class, Lane, Method};
+use crate::http::answer::HttpHandler;
 use crate::module::{Function, Skipped};
 use crate::types::{constructor_type, function_type, method_type, restore_type};
 
@@ -100,6 +101,9 @@ impl Exports {
         ty: &types::ComponentInstance,
         engine: &wasmtime::Engine,
     ) {
+        if HttpHandler::is_interface(interface) {
+            return;
+        }
         let instance = component.get_export_index(None, interface);
         let mut classes: BTreeMap<String, Parts> = BTreeMap::new();
         for (name, item) in ty.exports(engine) {

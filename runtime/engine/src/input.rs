@@ -16,6 +16,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdinStream};
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::p2::{InputStream, Pollable, StreamError, StreamResult};
 
+use crate::http::answer::HttpExchange;
 use crate::stdio::lock;
 
 /// What a guest reads from standard input.
@@ -28,6 +29,8 @@ pub enum Input {
     Bytes(Bytes),
     /// Whatever arrives.
     Stream(Intake),
+    /// A request to answer, and nothing on standard input.
+    Http(Box<HttpExchange>),
 }
 
 /// Room for so many chunks between who has what a guest reads as it comes, and the guest.
@@ -103,7 +106,7 @@ impl Input {
     /// As a stream for WASI; `None` where the default (empty) will do.
     pub(crate) fn into_stream(self) -> Option<Box<dyn StdinStream + Sync>> {
         match self {
-            Self::Empty => None,
+            Self::Empty | Self::Http(_) => None,
             Self::Bytes(bytes) => Some(Box::new(MemoryInputPipe::new(bytes))),
             Self::Stream(intake) => Some(Box::new(Stdin(Arc::new(Source::new(intake))))),
         }

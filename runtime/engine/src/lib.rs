@@ -49,6 +49,7 @@ pub use crate::cache::CacheStatus;
 pub use crate::class::{Class, ClassIndex, Method, MethodIndex};
 pub use crate::compile::{CompileError, Compiler, Task as CompileTask, compile_as_told};
 pub use crate::flavor::{EngineError, PoolUsage, has_pagemap_scan};
+pub use crate::http::answer::{HttpBody, HttpError, HttpExchange};
 pub use crate::input::{Feed, Input, Intake, intake};
 pub use crate::limits::Limits;
 pub use crate::listener::{Listener, OutputChunk, OutputLog, OutputSource};

@@ -13,6 +13,7 @@ use crate::call::CallPlan;
 use crate::class::{Class, ClassIndex};
 use crate::exports::{Exports, FastLane};
 use crate::flavor::{Flavor, Runtime};
+use crate::http::answer::HttpHandler;
 use crate::load::{Code, Facts, LoadError, Origin};
 use crate::prefault::DirtyPages;
 use crate::room::Needs;
@@ -46,6 +47,7 @@ pub(crate) enum Linked {
         pre: wasmtime::component::InstancePre<TaskState>,
         run: Option<ComponentExportIndex>,
         fast: Option<FastLane>,
+        http: Option<HttpHandler>,
     },
     Core {
         pre: wasmtime::InstancePre<TaskState>,
@@ -85,6 +87,8 @@ pub enum Entry {
     Program,
     /// One of its functions.
     Function(FunctionIndex),
+    /// Its handler of HTTP requests.
+    Http,
 }
 
 /// How a module's program runs.
@@ -220,6 +224,7 @@ impl Module {
                     facts,
                     needs: Needs::of(component.resources_required().as_ref()),
                     code: Linked::Component {
+                        http: HttpHandler::of(&pre),
                         pre,
                         run: exports.run,
                         fast: exports.fast,
@@ -264,6 +269,7 @@ impl Module {
         if module.functions().is_empty()
             && module.classes().is_empty()
             && module.program().is_none()
+            && !module.is_http_handler()
             && module.0.skipped.is_empty()
         {
             let found = "it is a component that exports no function".into();
@@ -305,6 +311,19 @@ impl Module {
             Linked::Component { fast, .. } => fast.as_ref(),
             Linked::Core { .. } => None,
         }
+    }
+
+    /// Its handler of HTTP requests, if it has one.
+    pub(crate) fn http_handler(&self) -> Option<&HttpHandler> {
+        match &self.0.code {
+            Linked::Component { http, .. } => http.as_ref(),
+            Linked::Core { .. } => None,
+        }
+    }
+
+    /// Whether it can answer HTTP requests: it exports `wasi:http/incoming-handler` of WASI 0.2, or `wasi:http/handler` of 0.3.
+    pub fn is_http_handler(&self) -> bool {
+        self.http_handler().is_some()
     }
 
     /// Whether the host itself refuses files that could block a thread for ever.

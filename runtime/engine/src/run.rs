@@ -106,6 +106,10 @@ async fn run_unhurried(
         input,
         services,
     } = invocation;
+    let (input, exchange) = match input {
+        Input::Http(exchange) => (Input::Empty, Some(*exchange)),
+        input => (input, None),
+    };
     let setup = Setup {
         module,
         context,
@@ -125,10 +129,13 @@ async fn run_unhurried(
         }
         Entry::Program => {
             sandbox.run_program().await?;
-            Returned {
-                value: None,
-                handles: Vec::new(),
-            }
+            Returned::default()
+        }
+        Entry::Http => {
+            let exchange =
+                exchange.ok_or_else(|| TaskError::Sandbox("there is no request".into()))?;
+            pin!(sandbox.answer(exchange)).await?;
+            Returned::default()
         }
     };
     sandbox.check_output()?;

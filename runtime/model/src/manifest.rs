@@ -19,6 +19,9 @@ pub const MAX_BYTES: usize = 1 << 20;
 /// The name under which a program's settings stand.
 pub const PROGRAM: &str = "run";
 
+/// The name under which settings of the handler of HTTP requests stand.
+pub const HTTP: &str = "http";
+
 /// The name under which settings for all functions stand.
 pub const ANY: &str = "*";
 

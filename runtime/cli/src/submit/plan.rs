@@ -56,7 +56,7 @@ impl Plan {
             .file_name()
             .map_or("program".into(), |name| name.to_string_lossy().into_owned());
         let what = match entry {
-            Entry::Program => program.clone(),
+            Entry::Program | Entry::Http => program.clone(),
             Entry::Function(index) => module.function(index).name.clone(),
         };
         let scheduling = &submit.task.scheduling;
@@ -249,7 +249,7 @@ fn grants(submit: &Submit) -> Result<Grants, Failure> {
 pub fn result_type(module: &Module, entry: Entry) -> Option<&ValueType> {
     match entry {
         Entry::Function(index) => function_result(module, index),
-        Entry::Program => None,
+        Entry::Program | Entry::Http => None,
     }
 }
 

@@ -95,7 +95,7 @@ impl Target {
         wants_places: bool,
     ) -> Result<Self, Failure> {
         let entry = match job.entry {
-            Entry::Program => wire::Entry::Program,
+            Entry::Program | Entry::Http => wire::Entry::Program,
             Entry::Function(index) => wire::Entry::Function(module.function(index).full_name()),
         };
         let template = wire::Submit {
@@ -243,7 +243,7 @@ impl Remote {
     fn task(&self, call: Call) -> Result<(Task, Option<Intake>), Failure> {
         let mut wire = self.template.clone();
         let (input, stream) = match call.input {
-            Input::Empty => (wire::Input::Empty, None),
+            Input::Empty | Input::Http(_) => (wire::Input::Empty, None),
             Input::Bytes(bytes) if bytes.len() <= wire::INLINE_TOTAL_BYTES / 2 => {
                 (wire::Input::Bytes(wire::Bytes(bytes.to_vec())), None)
             }

@@ -1,4 +1,4 @@
-//! HTTP requests that guests send (`wasi:http`), by what they were granted.
+//! HTTP (`wasi:http`): requests that guests send, by what they were granted, and those that they answer ([`answer`]).
 //!
 //! Owns which request may be sent and what a guest and its log hear of one that may not. Must not: connect: that is
 //! [`send`].
@@ -22,6 +22,7 @@ use wasmtime_wasi_http::{
 
 use crate::stdio::TaskOutput;
 
+pub(crate) mod answer;
 mod send;
 
 /// How many requests of one sandbox may be under way; others wait.

@@ -153,7 +153,7 @@ impl Attempt {
                     let name = job.module.function(index).full_name();
                     manifest.settings(&name).any(|it| it.isolated)
                 }
-                Entry::Program => false,
+                Entry::Program | Entry::Http => false,
             },
             Work::Create(actor) | Work::Call(actor, _) => manifest
                 .class(&actor.face.class)

@@ -22,6 +22,8 @@ pub(super) enum Tie {
     Folder,
     /// Standard input that is read as it comes.
     Stream,
+    /// A request of a client that is connected here.
+    Request,
 }
 
 impl Tie {
@@ -35,6 +37,7 @@ impl Tie {
         match (dirs.is_empty(), input) {
             (false, _) => Some(Self::Folder),
             (true, Input::Stream(_)) => Some(Self::Stream),
+            (true, Input::Http(_)) => Some(Self::Request),
             (true, Input::Empty | Input::Bytes(_)) => None,
         }
     }
@@ -44,6 +47,7 @@ impl Tie {
         match self {
             Self::Folder => format!("it is given a folder of node {node}, which no other node has"),
             Self::Stream => format!("its standard input comes to node {node} and to no other"),
+            Self::Request => format!("it answers a request that has come to node {node}"),
         }
     }
 
@@ -54,6 +58,7 @@ impl Tie {
             Self::Stream => {
                 "give it its input as a whole, as submit does with --retries 1, or none: --stdin /dev/null"
             }
+            Self::Request => "serve it at a node that has room for it",
         }
     }
 }

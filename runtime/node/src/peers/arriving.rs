@@ -49,6 +49,7 @@ impl Exchange {
             limits,
             env,
             net,
+            http,
             ..
         } = order;
         let entry = match function {
@@ -63,7 +64,7 @@ impl Exchange {
             entry,
             terms: spec.terms.clone(),
             limits: granted_limits(&limits),
-            grants: grants(env, net),
+            grants: grants(env, net, http),
             derived: Derived::default(),
             // Of what it starts here.
             policy: policy.unwrap_or_default(),

@@ -79,7 +79,7 @@ impl Exchange {
         let deed = match &cell.work {
             Work::Task(job) => {
                 let function = match job.entry {
-                    Entry::Program => None,
+                    Entry::Program | Entry::Http => None,
                     Entry::Function(index) => Some(job.module.function(index).full_name()),
                 };
                 let order = self.job_order(&job.name, &job.module, &job.limits, &job.grants);
@@ -111,7 +111,7 @@ impl Exchange {
             trace: call.trace,
             input: match call.input {
                 Input::Bytes(bytes) => Some(Bytes(bytes.to_vec())),
-                Input::Empty | Input::Stream(_) => None,
+                Input::Empty | Input::Stream(_) | Input::Http(_) => None,
             },
             is_heard: call.listener.is_some(),
             home: self.homes.of(&cell.driver).unwrap_or(self.me),

@@ -84,7 +84,7 @@ impl Job {
     /// The parameters of its function, if it is one.
     pub(crate) fn function_type(&self) -> Option<&FunctionType> {
         match self.entry {
-            Entry::Program => None,
+            Entry::Program | Entry::Http => None,
             Entry::Function(index) => Some(&self.module.function(index).ty),
         }
     }
@@ -162,7 +162,7 @@ impl Call {
         let input = match &self.input {
             Input::Empty => Input::Empty,
             Input::Bytes(bytes) => Input::Bytes(bytes.clone()),
-            Input::Stream(_) => return None,
+            Input::Stream(_) | Input::Http(_) => return None,
         };
         Some(Self {
             values: self.values.clone(),

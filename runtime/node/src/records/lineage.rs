@@ -228,7 +228,7 @@ impl Recipe {
         let values: Vec<Ingredient> = call.values.iter().map(Ingredient::of).collect();
         let input = match &call.input {
             Input::Bytes(bytes) => Some(bytes.clone()),
-            Input::Empty | Input::Stream(_) => None,
+            Input::Empty | Input::Stream(_) | Input::Http(_) => None,
         };
         let of_args: usize = call.args.iter().map(String::len).sum();
         let of_input = input.as_ref().map_or(0, Bytes::len);

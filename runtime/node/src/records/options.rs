@@ -6,7 +6,7 @@ use std::time::Duration;
 use wasmrun_engine::{Entry, Grants, Limits, Module};
 use wasmrun_model::cluster::{Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::manifest::{Asked, FunctionSettings, PROGRAM};
+use wasmrun_model::manifest::{Asked, FunctionSettings, HTTP, PROGRAM};
 use wasmrun_model::resource::{Request, RequestError, ResourceName, ResourceSet};
 use wasmrun_model::task::{Rule, Terms, alternative};
 
@@ -88,6 +88,7 @@ impl Job {
     ) -> Result<Self, JobError> {
         let full_name = match entry {
             Entry::Program => PROGRAM.to_owned(),
+            Entry::Http => HTTP.to_owned(),
             Entry::Function(index) => module.function(index).full_name(),
         };
         let declared: Vec<&FunctionSettings> = module.manifest().settings(&full_name).collect();

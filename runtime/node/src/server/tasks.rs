@@ -490,6 +490,7 @@ pub(super) fn new_job(
         (name, _) if !name.is_empty() => name,
         (_, Entry::Function(index)) => module.function(index).name.clone(),
         (_, Entry::Program) => "program".to_owned(),
+        (_, Entry::Http) => "http".to_owned(),
     };
     let (terms, limits) = (&submit.terms, &submit.limits);
     let overrides = Overrides {

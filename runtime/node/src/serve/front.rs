@@ -1,0 +1,334 @@
+//! What becomes of one request.
+//!
+//! Owns the admission of requests, and what a client is told where no handler answers. A client learns which task its
+//! request was, and nothing of why it failed: that is for those who run the service.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::{Request, Response, StatusCode};
+use parking_lot::RwLock;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use wasmrun_engine::{HttpBody, HttpExchange, Input};
+use wasmrun_model::failure::{LimitKind, TaskError};
+use wasmrun_model::trace::{Span, TraceContext, TraceState};
+
+use super::body;
+use super::stats::{OneOf, ServiceStats, Stats};
+use super::{Served, ServiceConfig};
+use crate::client::Client;
+use crate::records::job::{Call, Job};
+use crate::records::task::TaskHandle;
+
+/// What nginx and others say of a request whose client was gone first.
+const CLIENT_GONE: u16 = 499;
+/// When a client that was refused may come again, in seconds.
+const AGAIN_S: HeaderValue = HeaderValue::from_static("1");
+
+/// What answers the requests of a service.
+pub(super) struct Front {
+    client: Client,
+    job: RwLock<Arc<Job>>,
+    places: Arc<Semaphore>,
+    config: ServiceConfig,
+    pub(super) stats: Stats,
+}
+
+impl Front {
+    pub(super) fn new(client: Client, job: Arc<Job>, config: ServiceConfig) -> Self {
+        let most = config.most_running.min(Semaphore::MAX_PERMITS);
+        Self {
+            client,
+            job: RwLock::new(job),
+            places: Arc::new(Semaphore::new(most)),
+            config,
+            stats: Stats::default(),
+        }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn replace(&self, job: Arc<Job>) {
+        *self.job.write() = job;
+    }
+
+    pub(super) fn stats(&self) -> ServiceStats {
+        self.stats.read()
+    }
+
+    /// Waits for a place among the requests under way.
+    async fn admit(&self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
+            return Some(place);
+        }
+        let _waiting = Waiting::among(self)?;
+        let place = self.places.clone().acquire_owned();
+        tokio::time::timeout(self.config.patience, place)
+            .await
+            .ok()?
+            .ok()
+    }
+
+    /// The response to a request.
+    pub(super) async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        (client, is_tls): (SocketAddr, bool),
+        one: OneOf,
+    ) -> Response<HttpBody> {
+        let mut under_way = InProgress::new(self.clone(), &request, client, one);
+        match self.answered(request, is_tls, &mut under_way).await {
+            Ok(response) => {
+                under_way.status = response.status().as_u16();
+                response.map(|body| {
+                    if body.is_end_stream() {
+                        under_way.is_whole();
+                    }
+                    let request = under_way;
+                    body::Response { body, request }.boxed_unsync()
+                })
+            }
+            Err(problem) => {
+                under_way.status = problem.status.as_u16();
+                under_way.is_whole();
+                if problem.status == StatusCode::SERVICE_UNAVAILABLE {
+                    self.stats.refused();
+                }
+                problem.response(under_way.task.as_ref())
+            }
+        }
+    }
+
+    async fn answered(
+        &self,
+        request: Request<Incoming>,
+        is_tls: bool,
+        under_way: &mut InProgress,
+    ) -> Result<Response<HttpBody>, Problem> {
+        check(&request)?;
+        let Some(place) = self.admit().await else {
+            return Err(Problem::busy("too many requests wait for their turn"));
+        };
+        under_way.begins(place);
+        let trace = trace_of(request.headers());
+        let (answer, answered) = oneshot::channel();
+        let exchange = HttpExchange {
+            request: request.map(|body| body.map_err(Into::into).boxed_unsync()),
+            is_tls,
+            answer,
+        };
+        let call = Call {
+            input: Input::Http(Box::new(exchange)),
+            listener: self.config.listener.clone(),
+            trace,
+            ..Call::default()
+        };
+        let job = self.job.read().clone();
+        let task = self.client.submit(&job, call);
+        let task = task.map_err(|_| Problem::busy("no node can take the request now"))?;
+        let task = under_way.task.insert(task);
+        match answered.await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(_)) => Err(Problem::failed(
+                StatusCode::BAD_GATEWAY,
+                "the handler answered with an error",
+            )),
+            // It has ended without one.
+            Err(_) => Err(match &task.await.result {
+                Ok(_) => Problem::failed(
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    "the handler ended without an answer",
+                ),
+                Err(error) => Problem::of(error),
+            }),
+        }
+    }
+}
+
+/// A place among the requests that wait for one.
+struct Waiting<'a>(&'a Front);
+
+impl<'a> Waiting<'a> {
+    fn among(front: &'a Front) -> Option<Self> {
+        let waiting = &front.stats.waiting;
+        let most = front.config.most_waiting;
+        let more = |now: usize| (now < most).then_some(now + 1);
+        let added = waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        added.is_ok().then_some(Self(front))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.stats.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request, from its head to the end of its response. However that comes, what it holds is given back, and it is
+/// counted and logged; a handler that nobody waits for any more is cancelled.
+pub(super) struct InProgress {
+    front: Arc<Front>,
+    began: Instant,
+    client: SocketAddr,
+    method: String,
+    target: String,
+    status: u16,
+    bytes: u64,
+    is_whole: bool,
+    task: Option<TaskHandle>,
+    place: Option<OwnedSemaphorePermit>,
+    _of_connection: OneOf,
+}
+
+impl InProgress {
+    fn new(front: Arc<Front>, request: &Request<Incoming>, client: SocketAddr, one: OneOf) -> Self {
+        let uri = request.uri();
+        let target = uri.path_and_query().map_or("/", |it| it.as_str());
+        Self {
+            began: Instant::now(),
+            client,
+            method: request.method().to_string(),
+            target: target.to_owned(),
+            status: CLIENT_GONE,
+            bytes: 0,
+            is_whole: false,
+            task: None,
+            place: None,
+            _of_connection: one,
+            front,
+        }
+    }
+
+    fn begins(&mut self, place: OwnedSemaphorePermit) {
+        self.front.stats.running.fetch_add(1, Ordering::Relaxed);
+        self.place = Some(place);
+    }
+
+    /// So many bytes of the body more are on their way.
+    pub(super) fn sent(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    /// The response is on its way as a whole.
+    pub(super) fn is_whole(&mut self) {
+        self.is_whole = true;
+    }
+}
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        let front = &self.front;
+        if let (false, Some(task)) = (self.is_whole, &self.task) {
+            front.client.cancel(task);
+        }
+        if self.place.take().is_some() {
+            front.stats.running.fetch_sub(1, Ordering::Relaxed);
+        }
+        let took = self.began.elapsed();
+        front.stats.served(self.status, self.bytes, took);
+        if let Some(log) = &front.config.log {
+            log(&Served {
+                client: self.client,
+                method: std::mem::take(&mut self.method),
+                target: std::mem::take(&mut self.target),
+                status: self.status,
+                bytes: self.bytes,
+                took,
+                is_cut_off: !self.is_whole,
+                task: self.task.as_ref().map(TaskHandle::id),
+            });
+        }
+    }
+}
+
+/// What a client is told where no handler answers, as RFC 9457 has it.
+#[derive(Debug)]
+struct Problem {
+    status: StatusCode,
+    detail: &'static str,
+}
+
+impl Problem {
+    fn bad(detail: &'static str) -> Self {
+        Self::failed(StatusCode::BAD_REQUEST, detail)
+    }
+
+    fn busy(detail: &'static str) -> Self {
+        Self::failed(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
+    fn failed(status: StatusCode, detail: &'static str) -> Self {
+        Self { status, detail }
+    }
+
+    /// Of a handler that ended before it answered.
+    fn of(error: &TaskError) -> Self {
+        match error {
+            TaskError::Limit { hit, .. } if hit.kind == LimitKind::Time => Self::failed(
+                StatusCode::GATEWAY_TIMEOUT,
+                "the handler took longer than it may",
+            ),
+            TaskError::Cancelled => Self::busy("the request was cancelled"),
+            _ => Self::failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "the handler failed before it answered",
+            ),
+        }
+    }
+
+    fn response(&self, task: Option<&TaskHandle>) -> Response<HttpBody> {
+        let mut told = serde_json::json!({
+            "title": self.status.canonical_reason(),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        if let Some(task) = task {
+            told["task"] = task.id().to_string().into();
+        }
+        let body = Full::new(Bytes::from(format!("{told}\n")));
+        let body = body.map_err(|never| match never {}).boxed_unsync();
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/problem+json"),
+        );
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, AGAIN_S);
+        }
+        response
+    }
+}
+
+/// Refuses what no handler can be given: a request that does not say for whom it is, or says several.
+fn check(request: &Request<Incoming>) -> Result<(), Problem> {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (host, more) = (hosts.next(), hosts.next());
+    if more.is_some() {
+        return Err(Problem::bad("the request has several Host headers"));
+    }
+    match (request.uri().authority(), host) {
+        (None, None) => Err(Problem::bad("the request has no Host header")),
+        (None, Some(host)) if host.to_str().is_err() || host.is_empty() => {
+            Err(Problem::bad("the request's Host header names no host"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The trace that a client is in, if it says so.
+fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
+    let text = |name: &str| headers.get(name)?.to_str().ok();
+    let parent: Span = text("traceparent")?.parse().ok()?;
+    let state = text("tracestate").and_then(|it| it.parse::<TraceState>().ok());
+    Some(TraceContext::new(parent, state.unwrap_or_default()))
+}

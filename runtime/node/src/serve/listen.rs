@@ -1,0 +1,162 @@
+//! The connections of a service.
+//!
+//! Must not: let a connection stay that has no request under way for longer than [`IDLE`], or take more than
+//! [`MOST_CONNECTIONS`] at a time.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use super::front::Front;
+use super::stats::{OneOf, Requests};
+
+/// How many connections there may be at a time. More wait in the socket's own queue.
+const MOST_CONNECTIONS: usize = 16 << 10;
+/// How long the head of a request may take to come, and TLS to agree.
+const HEAD_PATIENCE: Duration = Duration::from_secs(15);
+/// How long a connection may stay without a request.
+const IDLE: Duration = Duration::from_secs(75);
+/// The largest head of a request, in bytes.
+const MOST_HEAD_BYTES: usize = 64 << 10;
+const MOST_HEADERS: usize = 128;
+/// How many requests of one HTTP/2 connection may be under way.
+const MOST_STREAMS: u32 = 200;
+/// How soon a socket that gives an error is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// Takes connections until it is told to stop, and ends when the last of them has.
+pub(super) async fn accept(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    front: Arc<Front>,
+    stop: CancellationToken,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let has_room = connections.len() < MOST_CONNECTIONS;
+        tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = listener.accept(), if has_room => match accepted {
+                Ok((stream, client)) => {
+                    let connection = Connection {
+                        front: front.clone(),
+                        client,
+                        stop: stop.clone(),
+                    };
+                    connections.spawn(connection.run(stream, tls.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a service cannot take a connection");
+                    tokio::time::sleep(AGAIN).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+struct Connection {
+    front: Arc<Front>,
+    client: SocketAddr,
+    stop: CancellationToken,
+}
+
+impl Connection {
+    async fn run(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+        let counted = &self.front.clone().stats.connections;
+        counted.fetch_add(1, Ordering::Relaxed);
+        // What is written is written as a whole.
+        let _ = stream.set_nodelay(true);
+        match tls {
+            None => self.serve(stream, false).await,
+            Some(tls) => match tokio::time::timeout(HEAD_PATIENCE, tls.accept(stream)).await {
+                Ok(Ok(stream)) => self.serve(stream, true).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a connection to a service broke"),
+                Err(_) => {}
+            },
+        }
+        counted.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    async fn serve<S>(self, stream: S, is_tls: bool)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let requests = Arc::new(Requests::default());
+        let (front, counted) = (self.front.clone(), requests.clone());
+        let client = self.client;
+        let answer = service_fn(move |request| {
+            let (front, one) = (front.clone(), OneOf::new(&counted));
+            async move { Ok::<_, Infallible>(front.answer(request, (client, is_tls), one).await) }
+        });
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_PATIENCE)
+            .max_buf_size(MOST_HEAD_BYTES)
+            .max_headers(MOST_HEADERS);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MOST_STREAMS)
+            .max_header_list_size(MOST_HEAD_BYTES as u32);
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+        let mut is_leaving = false;
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a request to a service broke");
+                    }
+                    return;
+                }
+                () = self.stop.cancelled(), if !is_leaving => {
+                    connection.as_mut().graceful_shutdown();
+                    is_leaving = true;
+                }
+                () = idle(&requests) => {
+                    // A second time: it was told, and does not go.
+                    if is_leaving {
+                        return;
+                    }
+                    connection.as_mut().graceful_shutdown();
+                    is_leaving = true;
+                }
+            }
+        }
+    }
+}
+
+/// Ends when a connection has had no request for too long.
+async fn idle(requests: &Requests) {
+    let mut seen = requests.ever();
+    let mut silent = Duration::ZERO;
+    loop {
+        tokio::time::sleep(HEAD_PATIENCE).await;
+        if requests.now() > 0 || requests.ever() != seen {
+            seen = requests.ever();
+            silent = Duration::ZERO;
+            continue;
+        }
+        silent += HEAD_PATIENCE;
+        // Whoever connects has something to ask.
+        if seen == 0 || silent >= IDLE {
+            return;
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Services: HTTP requests that a module answers, each in a sandbox of its own.
+//!
+//! Owns [`Service`]: a socket, what takes its connections ([`listen`]), and what becomes of each request ([`front`]). A
+//! request is a task of the service's driver, as all others are: it waits for what it asks for, in its tenant's turn, has
+//! its limits, is in the history, and can be explained. Must not: know how wasm runs, or what a handler does.
+//!
+//! Threads: the connections have threads of their own, so that neither the guests nor the node's own work wait for them.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use wasmrun_model::id::{DriverId, TaskId};
+
+use crate::client::Client;
+use crate::records::job::Job;
+
+mod body;
+mod front;
+mod listen;
+mod stats;
+
+use front::Front;
+pub use stats::ServiceStats;
+
+/// How many threads serve the connections of one service, at most.
+const MOST_THREADS: usize = 4;
+
+/// How a service is served.
+#[derive(Clone)]
+pub struct ServiceConfig {
+    /// What people call it.
+    pub name: String,
+    /// Where clients find it; port 0 is one that the system chooses.
+    pub address: SocketAddr,
+    /// The certificate, where clients come by TLS.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// How many requests may be under way at a time (1 or more).
+    pub most_running: usize,
+    /// How many more may wait for that. Others are refused.
+    pub most_waiting: usize,
+    /// How long a request may wait before it is refused.
+    pub patience: Duration,
+    /// Gets what is printed by handlers, if anybody does.
+    pub listener: Option<wasmrun_engine::Listener>,
+    /// Is told of each request at its end.
+    pub log: Option<Arc<dyn Fn(&Served) + Send + Sync>>,
+}
+
+impl fmt::Debug for ServiceConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceConfig")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A request at its end.
+#[derive(Debug, Clone)]
+pub struct Served {
+    /// The client's address.
+    pub client: SocketAddr,
+    /// Its method.
+    pub method: String,
+    /// Its path and query.
+    pub target: String,
+    /// The status that the client got; 499 where it was gone before there was one.
+    pub status: u16,
+    /// How many bytes of a body the client was sent.
+    pub bytes: u64,
+    /// How long it took, from its head to the end of the response.
+    pub took: Duration,
+    /// Whether the response was cut off before its end.
+    pub is_cut_off: bool,
+    /// The task that answered it, if one was submitted.
+    pub task: Option<TaskId>,
+}
+
+/// Why there is no service.
+#[derive(Debug, thiserror::Error)]
+pub enum StartServiceError {
+    /// The module answers no requests.
+    #[error(
+        "the module exports no handler of HTTP requests: build a component for the world wasi:http/proxy (it exports \
+         wasi:http/incoming-handler)"
+    )]
+    NoHandler,
+    /// Nobody could be served.
+    #[error("a service has at least one request under way at a time, and 0 are allowed")]
+    NothingRuns,
+    /// The address cannot be listened on.
+    #[error(
+        "the service cannot listen at {address}: {source}; name a free address of this machine"
+    )]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system gives no threads.
+    #[error("the service cannot start its threads: {0}")]
+    Threads(io::Error),
+}
+
+/// A service. Dropping it cuts off all its connections and cancels its requests.
+pub struct Service {
+    front: Arc<Front>,
+    address: SocketAddr,
+    stop: CancellationToken,
+    accepting: Option<tokio::task::JoinHandle<()>>,
+    threads: Option<Runtime>,
+}
+
+impl fmt::Debug for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Service")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Listens, and has `job` answer requests, as tasks of the session `client`.
+    ///
+    /// # Errors
+    /// When the job's module answers no requests, or the address cannot be listened on.
+    pub fn start(
+        client: Client,
+        job: Arc<Job>,
+        config: ServiceConfig,
+    ) -> Result<Self, StartServiceError> {
+        check(&job)?;
+        if config.most_running == 0 {
+            return Err(StartServiceError::NothingRuns);
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(cores.min(MOST_THREADS))
+            .thread_name("wasmrun-http")
+            .enable_all()
+            .build()
+            .map_err(StartServiceError::Threads)?;
+        let address = config.address;
+        let bound = threads.block_on(TcpListener::bind(address));
+        let listener = bound.map_err(|source| StartServiceError::Listen { address, source })?;
+        // The port, where the system has chosen it.
+        let address = listener.local_addr().unwrap_or(address);
+        let tls = config.tls.clone().map(TlsAcceptor::from);
+        let stop = CancellationToken::new();
+        let front = Arc::new(Front::new(client, job, config));
+        let accepting = listen::accept(listener, tls, front.clone(), stop.clone());
+        let accepting = threads.spawn(accepting);
+        Ok(Self {
+            front,
+            address,
+            stop,
+            accepting: Some(accepting),
+            threads: Some(threads),
+        })
+    }
+
+    /// Where clients find it.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whose tasks its requests are.
+    pub fn driver(&self) -> DriverId {
+        self.front.client().driver()
+    }
+
+    /// Has another job answer all requests that come from now on. Those under way go on with what they have.
+    ///
+    /// # Errors
+    /// When the job's module answers no requests.
+    pub fn replace(&self, job: Arc<Job>) -> Result<(), StartServiceError> {
+        check(&job)?;
+        self.front.replace(job);
+        Ok(())
+    }
+
+    /// What it has served so far.
+    pub fn stats(&self) -> ServiceStats {
+        self.front.stats()
+    }
+
+    /// Takes no more connections or requests, and waits until those under way have ended, but no longer than `patience`.
+    /// True if all have.
+    pub fn drain(mut self, patience: Duration) -> bool {
+        self.stop.cancel();
+        let (Some(threads), Some(accepting)) = (&self.threads, self.accepting.take()) else {
+            return true;
+        };
+        threads.block_on(async { tokio::time::timeout(patience, accepting).await.is_ok() })
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if let Some(threads) = self.threads.take() {
+            threads.shutdown_background();
+        }
+        self.front.client().cancel_all();
+    }
+}
+
+fn check(job: &Job) -> Result<(), StartServiceError> {
+    match job.module.is_http_handler() {
+        true => Ok(()),
+        false => Err(StartServiceError::NoHandler),
+    }
+}
