@@ -66,6 +66,10 @@ const WORKSPACES: &[Workspace] = &[
                 builds: &[(P2, "spread.wasm")],
             },
             Guest {
+                package: "web",
+                builds: &[(P2, "web.wasm")],
+            },
+            Guest {
                 package: "prog",
                 builds: &[(P2, "prog.wasm"), (P1, "prog-p1.wasm")],
             },
