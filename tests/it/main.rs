@@ -28,6 +28,7 @@ mod faults_of_guests;
 mod grants;
 mod groups;
 mod history_files;
+mod http_out;
 mod inputs;
 mod inspect;
 mod jobs;

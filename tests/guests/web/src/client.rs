@@ -15,7 +15,8 @@ pub struct Request<'a> {
     pub method: &'a str,
     pub url: &'a str,
     pub body: &'a [u8],
-    pub patience_ms: Option<u64>,
+    /// How long for the head of the response, and for each piece of its body.
+    pub patience_ms: Option<(u64, u64)>,
 }
 
 impl<'a> Request<'a> {
@@ -54,6 +55,7 @@ impl Response {
                 Ok(piece) => bytes.extend(piece),
                 Err(StreamError::Closed) => break,
                 Err(StreamError::LastOperationFailed(error)) => {
+                    // The host has a code for some errors only.
                     return Err(match http_error_code(&error) {
                         Some(code) => text(&code),
                         None => error.to_debug_string(),
@@ -125,7 +127,7 @@ fn begin(request: &Request) -> Result<FutureIncomingResponse, String> {
         .set_path_with_query(Some(path))
         .map_err(|()| "wrong path")?;
     let body = outgoing.body().expect("nobody has taken it yet");
-    let options = request.patience_ms.map(|ms| patience(ms * 1_000_000));
+    let options = request.patience_ms.map(patience);
     let response = outgoing_handler::handle(outgoing, options).map_err(|code| text(&code))?;
     if !request.body.is_empty() {
         let mut stream = body.write().expect("nobody has taken it yet");
@@ -138,15 +140,13 @@ fn begin(request: &Request) -> Result<FutureIncomingResponse, String> {
     Ok(response)
 }
 
-/// No longer than this for each that can be waited for, in nanoseconds.
-fn patience(ns: u64) -> RequestOptions {
+fn patience((head_ms, piece_ms): (u64, u64)) -> RequestOptions {
     let options = RequestOptions::new();
     let set = [
-        options.set_connect_timeout(Some(ns)),
-        options.set_first_byte_timeout(Some(ns)),
-        options.set_between_bytes_timeout(Some(ns)),
+        options.set_first_byte_timeout(Some(head_ms * 1_000_000)),
+        options.set_between_bytes_timeout(Some(piece_ms * 1_000_000)),
     ];
-    assert!(set.iter().all(Result::is_ok), "the host takes all three");
+    assert!(set.iter().all(Result::is_ok), "the host takes both");
     options
 }
 

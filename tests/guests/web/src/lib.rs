@@ -26,11 +26,15 @@ mod app {
         client::send(&request)?.read()
     }
 
-    /// A GET that waits only so long for each of a connection, the head of the response and a piece of its body.
+    /// A GET that waits only so long for the head of the response, and for each piece of its body.
     #[task]
-    pub fn fetch_within(url: String, ms: u64) -> Result<(u16, Vec<u8>), String> {
+    pub fn fetch_within(
+        url: String,
+        head_ms: u64,
+        piece_ms: u64,
+    ) -> Result<(u16, Vec<u8>), String> {
         let request = Request {
-            patience_ms: Some(ms),
+            patience_ms: Some((head_ms, piece_ms)),
             ..Request::get(&url)
         };
         client::send(&request)?.read()
