@@ -340,7 +340,7 @@ fn what_cannot_be_served_is_said_at_once() {
     assert_says(&without.stderr, &["no tool runs Python", "WASMRUN_PYTHON"]);
     let wrong = Wasmrun::new(["mcp"]).env("WASMRUN_PYTHON", guest("fixture"));
     assert_says(&wrong.fails(2), &["it is not the Python interpreter"]);
-    let open = mcp().args(["--http", "0.0.0.0:0"]).arg(guest("fixture"));
+    let open = mcp().args(["--listen", "0.0.0.0:0"]).arg(guest("fixture"));
     assert_says(
         &open.fails(2),
         &["other machines can reach", "--token-file"],
@@ -349,7 +349,7 @@ fn what_cannot_be_served_is_said_at_once() {
     let path = dir.path().join("token");
     fs::write(&path, "short").expect("it can be written");
     let short = mcp()
-        .args(["--http", "127.0.0.1:0", "--token-file"])
+        .args(["--listen", "127.0.0.1:0", "--token-file"])
         .arg(&path)
         .arg(guest("fixture"));
     assert_says(&short.fails(2), &["at least 16 characters"]);
@@ -426,7 +426,9 @@ fn begin(address: SocketAddr, headers: &[(&str, &str)]) -> String {
 
 #[test]
 fn over_http_pages_of_browsers_are_refused() {
-    let command = mcp().args(["--http", "127.0.0.1:0"]).arg(guest("fixture"));
+    let command = mcp()
+        .args(["--listen", "127.0.0.1:0"])
+        .arg(guest("fixture"));
     let (running, address) = over_http(command);
     refused("403", address, &[("Host", "evil.example")]);
     refused("403", address, &[("Origin", "http://evil.example")]);
@@ -458,7 +460,7 @@ fn over_http_pages_of_browsers_are_refused() {
 #[test]
 fn over_http_a_call_is_cancelled_and_ends_with_the_server() {
     let node = Node::start();
-    let command = node.wasmrun(["mcp", "--no-python", "--http", "127.0.0.1:0"]);
+    let command = node.wasmrun(["mcp", "--no-python", "--listen", "127.0.0.1:0"]);
     let (mut running, address) = over_http(command.arg(guest("fixture")));
     let id = begin(address, &[]);
     let calls: Vec<_> = [2, 3]
@@ -489,7 +491,7 @@ fn over_http_a_call_is_cancelled_and_ends_with_the_server() {
 #[test]
 fn clients_without_sessions_are_served_and_cancel_by_hanging_up() {
     let node = Node::start();
-    let command = node.wasmrun(["mcp", "--no-python", "--http", "127.0.0.1:0"]);
+    let command = node.wasmrun(["mcp", "--no-python", "--listen", "127.0.0.1:0"]);
     let (_running, address) = over_http(command.arg(guest("fixture")));
     let call = |name: &str, arguments: Json| {
         let meta = json!({
@@ -519,7 +521,7 @@ fn over_http_a_token_is_demanded_if_there_is_one() {
     let path = dir.path().join("token");
     fs::write(&path, format!("{TOKEN}\n")).expect("it can be written");
     let command = mcp()
-        .args(["--http", "0.0.0.0:0", "--token-file"])
+        .args(["--listen", "0.0.0.0:0", "--token-file"])
         .arg(&path);
     let (_running, address) = over_http(command.arg(guest("fixture")));
     let address = SocketAddr::from(([127, 0, 0, 1], address.port()));

@@ -38,7 +38,7 @@ pub fn mcp(options: &Mcp, global: &Global, printer: &Printer) -> CommandResult {
     let client = &client;
     client.wait(async {
         // What cannot be listened at is said before modules are compiled.
-        let http = match options.http {
+        let http = match options.listen {
             Some(address) => Some(Http::bind(address, token).await?),
             None => None,
         };

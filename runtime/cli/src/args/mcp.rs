@@ -19,11 +19,11 @@ pub struct Mcp {
     ///
     /// Without it, on standard input and output.
     #[arg(long, value_name = "ADDRESS")]
-    pub http: Option<SocketAddr>,
+    pub listen: Option<SocketAddr>,
     /// Demand the token in this file of clients over HTTP.
     ///
     /// It has at least 16 characters.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "http")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "listen")]
     pub token_file: Option<PathBuf>,
 
     #[command(flatten)]
