@@ -29,6 +29,8 @@ export interface Resources {
   priority?: number;
   /** Environment variables. */
   env?: Record<string, string>;
+  /** Servers that HTTP requests may go to, as of `wasmrun submit --http`. */
+  http?: string[];
 }
 
 /** What can be asked for the calls of a function. */

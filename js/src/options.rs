@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use serde_json::{Map, Value as Json};
 use wasmrun_client::wire::{Create, Grants, Limits, Submit, Terms};
+use wasmrun_model::http::HttpHost;
 use wasmrun_model::resource::{Amount, ResourceName};
 
 /// The options that tasks and actors have.
-const COMMON: &str = "cpus, gpus, memory, resources, timeLimit, strategy, labels, priority, env";
+const COMMON: &str =
+    "cpus, gpus, memory, resources, timeLimit, strategy, labels, priority, env, http";
 
 /// Milliseconds, as people give them.
 pub(crate) fn milliseconds(given: f64) -> Result<Duration, String> {
@@ -97,6 +99,17 @@ fn common(
             grants.env = Vec::new();
             for (name, value) in object(name, value)? {
                 grants.env.push((name.clone(), text(name, value)?));
+            }
+        }
+        "http" => {
+            let hosts = value.as_array();
+            let hosts = hosts.ok_or_else(|| wrong(name, "a list of texts", value))?;
+            grants.http = Vec::new();
+            for host in hosts {
+                let host = text(name, host)?
+                    .parse::<HttpHost>()
+                    .map_err(|error| invalid(&error))?;
+                grants.http.push(host);
             }
         }
         _ => {

@@ -169,10 +169,20 @@ test('options', async () => {
     [{ cpus: true }, /option cpus: expected a number .*, got true/],
     [{ strategy: 'nowhere' }, /option strategy/],
     [{ timeLimit: -1 }, /is no time/],
+    [{ http: ['https://a.org'] }, /option http: 'https:\/\/a.org' is no HTTP server: it is a URL/],
+    [{ http: 'a.org' }, /option http: expected a list of texts, got "a.org"/],
     [5, /options are an object/],
   ]) {
     assert.throws(() => fixture.noop.options(options), (error) => error instanceof TypeError && says.test(error.message));
   }
+});
+
+test('servers that are granted', async () => {
+  const { fetch } = await node.load(guest('web'));
+  // Nobody listens there.
+  const asked = (http) => fetch.options({ http })('GET', 'http://127.0.0.1:1/', new Uint8Array());
+  await assert.rejects(asked([]), { name: 'GuestError', payload: 'HttpRequestDenied' });
+  await assert.rejects(asked(['127.0.0.1:1']), { name: 'GuestError', payload: 'ConnectionRefused' });
 });
 
 test('actors', async () => {

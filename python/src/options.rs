@@ -8,6 +8,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyInt};
 use wasmrun_client::wire::{self, Terms};
+use wasmrun_model::http::HttpHost;
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::trace::{Span, TraceContext, TraceState};
 
@@ -37,7 +38,7 @@ pub(crate) fn apply(
 
 /// The options that tasks and actors have.
 const COMMON: &str =
-    "cpus, gpus, memory, resources, time_limit, strategy, labels, priority, env, trace";
+    "cpus, gpus, memory, resources, time_limit, strategy, labels, priority, env, http, trace";
 
 /// An option that tasks and actors have. False if it is none.
 pub(crate) fn common(
@@ -78,6 +79,14 @@ pub(crate) fn common(
             grants.env = Vec::new();
             for (name, value) in value.cast::<PyDict>()?.iter() {
                 grants.env.push((name.extract()?, value.extract()?));
+            }
+        }
+        "http" => {
+            grants.http = Vec::new();
+            for host in value.extract::<Vec<String>>()? {
+                grants
+                    .http
+                    .push(host.parse::<HttpHost>().map_err(|error| invalid(&error))?);
             }
         }
         "trace" => *trace = trace_of(value)?,

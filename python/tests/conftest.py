@@ -28,6 +28,11 @@ def graph(session):
 
 
 @pytest.fixture(scope="session")
+def web(session):
+    return session.load(GUESTS / "web.wasm")
+
+
+@pytest.fixture(scope="session")
 def orders(session):
     return session.load(GUESTS / "orders.wasm")
 

@@ -153,9 +153,19 @@ def test_options(fixture):
         ({"time_limit": -1.0}, "is no time"),
         ({"trace": {"traceparent": "00-1-2-01"}}, "option trace: .* is no traceparent"),
         ({"trace": "00-1-2-01"}, "(?i)dict"),
+        ({"http": ["https://example.com"]}, "option http: 'https://example.com' is no HTTP server: it is a URL"),
+        ({"http": "example.com"}, "(?i)str"),
     ):
         with pytest.raises((TypeError, ValueError), match=says):
             fixture.noop.options(**options)
+
+
+def test_servers_that_are_granted(web):
+    # Nobody listens there.
+    for granted, said in (([], "HttpRequestDenied"), (["127.0.0.1:1"], "ConnectionRefused")):
+        with pytest.raises(wasmrun.GuestError) as error:
+            web.fetch.options(http=granted).remote("GET", "http://127.0.0.1:1/", b"").get()
+        assert error.value.value == said
 
 
 def test_actors(graph):

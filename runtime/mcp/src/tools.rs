@@ -256,3 +256,21 @@ fn reach(grants: &wire::Grants) -> String {
         hosts => format!("{reach} HTTP requests may go to {}.", hosts.join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_are_granted_are_told_of() {
+        let mut grants = wire::Grants::default();
+        let nothing = "There are no files and there is no network.";
+        assert_eq!(reach(&grants), nothing);
+        assert_eq!(annotations(&grants).open_world_hint, Some(false));
+        grants.http = vec!["api.example.com".parse().expect("it is one")];
+        let told = format!("{nothing} HTTP requests may go to api.example.com.");
+        assert_eq!(reach(&grants), told);
+        assert_eq!(annotations(&grants).open_world_hint, Some(true));
+        assert_eq!(annotations(&grants).read_only_hint, Some(false));
+    }
+}
