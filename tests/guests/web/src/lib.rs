@@ -4,11 +4,14 @@
 //! answers ([`server`]).
 
 mod client;
+#[cfg(target_family = "wasm")]
 mod server;
+#[cfg(target_family = "wasm")]
+use server::Server;
 
+// Names of exports have characters in them that a native linker does not take.
+#[cfg(target_family = "wasm")]
 wasip2::http::proxy::export!(Server);
-
-struct Server;
 
 /// Functions that send requests. The error of each is the name of WASI's error code, with what belongs to it.
 #[wasmrun_guest::module(cpus = "0.1", memory = "64MiB")]

@@ -12,14 +12,15 @@ use wasip2::http::types::{
 use wasip2::io::streams::{OutputStream, StreamError};
 use wasmrun_guest::context;
 
-use crate::Server;
-
 /// What `/version` answers. A test that needs a second version of this module replaces the digit in its bytes.
 const VERSION: &str = "version 1 of web";
 /// How much of a body is written at a time.
 const PIECE_BYTES: usize = 64 << 10;
 /// How long `/ticks` pauses before each line.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// What answers.
+pub struct Server;
 
 impl Guest for Server {
     fn handle(request: IncomingRequest, response: ResponseOutparam) {
