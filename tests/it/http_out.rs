@@ -24,7 +24,7 @@ struct Asked {
 
 impl Asked {
     fn read(from: &mut impl Read) -> io::Result<Self> {
-        let mut head = Vec::new();
+        let mut head: Vec<u8> = Vec::new();
         let mut byte = [0];
         while !head.ends_with(b"\r\n\r\n") {
             from.read_exact(&mut byte)?;
@@ -36,7 +36,7 @@ impl Asked {
         let length = head
             .lines()
             .find_map(|line| line.strip_prefix("content-length: "));
-        let length = length.map_or(0, |it| it.parse().expect("it is a number"));
+        let length = length.map_or(0, |it| it.parse::<usize>().expect("it is a number"));
         let mut body = vec![0; length];
         from.read_exact(&mut body)?;
         let line = line.strip_suffix(" HTTP/1.1").expect("of this version");

@@ -126,16 +126,19 @@ fn begin(request: &Request) -> Result<FutureIncomingResponse, String> {
     outgoing
         .set_path_with_query(Some(path))
         .map_err(|()| "wrong path")?;
-    let body = outgoing.body().expect("nobody has taken it yet");
     let options = request.patience_ms.map(patience);
-    let response = outgoing_handler::handle(outgoing, options).map_err(|code| text(&code))?;
-    if !request.body.is_empty() {
-        let mut stream = body.write().expect("nobody has taken it yet");
-        // Where the request was refused, its response says why.
-        if stream.write_all(request.body).is_ok() {
-            let _ = stream.blocking_flush();
-        }
+    let send = |outgoing| outgoing_handler::handle(outgoing, options).map_err(|code| text(&code));
+    if request.body.is_empty() {
+        return send(outgoing);
     }
+    let body = outgoing.body().expect("nobody has taken it yet");
+    let response = send(outgoing)?;
+    let mut stream = body.write().expect("nobody has taken it yet");
+    // Where the request was refused, its response says why.
+    if stream.write_all(request.body).is_ok() {
+        let _ = stream.blocking_flush();
+    }
+    drop(stream);
     let _ = OutgoingBody::finish(body, None);
     Ok(response)
 }
