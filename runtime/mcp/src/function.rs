@@ -47,7 +47,7 @@ impl Function {
     }
 
     pub(crate) fn input_schema(&self) -> Arc<JsonObject> {
-        Arc::new(schema::of_arguments(&self.ty))
+        Arc::new(schema::of_arguments(self.ty.params()))
     }
 
     /// `{"result": …}`: what the function returns where all went well.

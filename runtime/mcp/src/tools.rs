@@ -7,7 +7,6 @@ use wasmrun_client::{Client, Error, wire};
 use wasmrun_model::id::Digest;
 use wasmrun_model::manifest::Manifest;
 use wasmrun_model::trace::TraceContext;
-use wasmrun_model::value::{FunctionType, ValueType};
 
 use crate::function::Function;
 use crate::names::{Named, tool_names};
@@ -116,7 +115,7 @@ impl Tools {
         let (left_out, functions): (Vec<_>, Vec<_>) = module
             .functions
             .into_iter()
-            .partition(|(_, ty)| has_handles(ty));
+            .partition(|(_, ty)| ty.has_handles());
         if functions.is_empty() {
             return Err(AddError::NoFunctions);
         }
@@ -211,11 +210,6 @@ impl Tools {
             trace: self.settings.trace.clone(),
         }
     }
-}
-
-fn has_handles(ty: &FunctionType) -> bool {
-    let result = ty.result().is_some_and(ValueType::has_handles);
-    result || ty.params().iter().any(|(_, ty)| ty.has_handles())
 }
 
 /// Hints for those who ask people before a tool is called.

@@ -187,14 +187,16 @@ fn read(ty: &ValueType, json: &Json) -> Result<Value, Fail> {
         (ValueType::List(_), Json::Object(_)) => read_base64(ty, json),
         (ValueType::Option(_), Json::Null) => Ok(Value::Option(None)),
         (ValueType::Option(option), json) => {
-            let json = match (&option.some, single(json)) {
-                (ValueType::Option(_), Some(("some", inner))) => inner,
+            let some = match (&option.some, single(json)) {
+                (ty @ ValueType::Option(_), Some(("some", inner))) => {
+                    read(ty, inner).at_case("some")?
+                }
                 (ValueType::Option(_), _) => {
                     return mismatch_hint(ty, r#"null or {"some": ..}"#, found(json));
                 }
-                _ => json,
+                (ty, _) => read(ty, json)?,
             };
-            Ok(Value::Option(Some(Box::new(read(&option.some, json)?))))
+            Ok(Value::Option(Some(Box::new(some))))
         }
         (ValueType::Result(result), json) => match single(json) {
             Some(("ok", json)) => Ok(Value::Result(Ok(read_payload(
@@ -436,7 +438,7 @@ fn single(json: &Json) -> Option<(&str, &Json)> {
 }
 
 /// What JSON was found, in few words: large ones are not printed.
-fn found(json: &Json) -> String {
+pub(crate) fn found(json: &Json) -> String {
     match json {
         Json::Null | Json::Bool(_) | Json::Number(_) => json.to_string(),
         Json::String(text) => excerpt(&format_args!("{text:?}")),

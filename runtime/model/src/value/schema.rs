@@ -7,10 +7,12 @@
 //! that are named twice. Input has the plain forms alone: what is read besides, such as digits in strings, is not offered.
 //! The keywords used mean the same in drafts 7 and 2020-12, or nothing in the older.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value as Json, json};
 
 use super::numbers::NumberKind;
-use super::types::{FunctionType, ValueType};
+use super::types::ValueType;
 
 /// Who writes the JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +83,11 @@ pub fn of_type(ty: &ValueType, side: Side) -> Json {
     }
 }
 
-/// The schema of a call's arguments: an object by the names of the parameters. Options may be left out.
-pub fn of_arguments(ty: &FunctionType) -> Map<String, Json> {
-    let params = ty.params().iter().map(|(name, ty)| {
+/// The schema of the arguments for some parameters: an object by their names. Options may be left out.
+pub fn of_arguments<'a>(
+    params: impl IntoIterator<Item = &'a (Arc<str>, ValueType)>,
+) -> Map<String, Json> {
+    let params = params.into_iter().map(|(name, ty)| {
         let is_required = !matches!(ty, ValueType::Option(_));
         (&**name, of_type(ty, Side::Input), is_required)
     });
@@ -147,6 +151,7 @@ fn number(kind: NumberKind, side: Side) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::FunctionType;
 
     fn s(ty: &ValueType) -> Json {
         of_type(ty, Side::Input)
@@ -165,7 +170,7 @@ mod tests {
             "required": ["times"],
             "additionalProperties": false,
         });
-        assert_eq!(Json::Object(of_arguments(&ty)), expected);
+        assert_eq!(Json::Object(of_arguments(ty.params())), expected);
     }
 
     #[test]

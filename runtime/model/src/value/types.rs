@@ -357,6 +357,12 @@ impl FunctionType {
     pub fn result(&self) -> Option<&ValueType> {
         self.result.as_ref()
     }
+
+    /// Whether it can take or return handles.
+    pub fn has_handles(&self) -> bool {
+        let params = self.params.iter().map(|(_, ty)| ty);
+        params.chain(&self.result).any(ValueType::has_handles)
+    }
 }
 
 impl fmt::Display for ValueType {

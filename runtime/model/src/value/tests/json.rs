@@ -185,6 +185,11 @@ fn errors_name_the_part() {
         expected
     );
 
+    let option = ValueType::option(ValueType::U8).unwrap();
+    let twice = ValueType::option(option).unwrap();
+    let error = from_json(&twice, &json!({"some": 256})).unwrap_err();
+    assert!(error.to_string().starts_with("value.some: 256"), "{error}");
+
     let refused = |ty: &ValueType, json: Json| {
         assert!(from_json(ty, &json).is_err(), "{json} is no {ty}");
     };
