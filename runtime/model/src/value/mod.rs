@@ -32,11 +32,12 @@ mod value;
 pub mod wave;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use codec::{DecodeError, DecodeFault, DecodeLimits, Encoded, EncodedRef};
 pub use numbers::{Element, NumberKind, NumberList};
 pub use path::{Path, Root, Segment};
 pub use text::{TextError, TextFault};
+pub(crate) use text::{excerpt, names};
 pub use types::{FunctionType, HandleKind, InvalidType, TYPE_DEPTH_MAX, TYPE_SIZE_MAX, ValueType};
 pub use value::{Handle, TypeError, TypeFault, Value};

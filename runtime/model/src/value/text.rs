@@ -171,12 +171,12 @@ pub(super) fn mismatch_hint<T>(
     })
 }
 
-pub(super) fn excerpt(item: &impl Display) -> String {
+pub(crate) fn excerpt(item: &impl Display) -> String {
     clip(item, EXCERPT_MAX_BYTES)
 }
 
 /// A type's names for an error: all, or the first ones and `…`.
-pub(super) fn names<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> String {
+pub(crate) fn names<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> String {
     let mut text = String::new();
     for name in names {
         if !text.is_empty() {

@@ -46,7 +46,7 @@ fn point() -> ValueType {
 }
 
 /// A type and a value of it.
-fn typed() -> impl Strategy<Value = (ValueType, Value)> {
+pub(crate) fn typed() -> impl Strategy<Value = (ValueType, Value)> {
     any_type().prop_flat_map(|ty| any_value(&ty).prop_map(move |value| (ty.clone(), value)))
 }
 
