@@ -1,7 +1,8 @@
 //! HTTP, without a socket: which servers guests may call, and how requests call functions.
 //!
 //! Owns the text of a grant ([`HttpHost`]) and which names and addresses it covers; routes ([`Route`], [`Routes`]), how a
-//! request becomes arguments ([`arguments()`]) and a result an answer ([`response`]). Must not: read requests or write answers, look names up or connect, run functions.
+//! request becomes arguments ([`arguments()`]) and a result an answer ([`response`]), and what is said of that to others
+//! ([`openapi()`]). Must not: read requests or write answers, look names up or connect, run functions.
 //!
 //! # How a request calls a function
 //!
@@ -28,6 +29,7 @@ mod arguments;
 #[cfg(test)]
 mod arguments_tests;
 mod hosts;
+mod openapi;
 mod percent;
 mod route;
 mod routes;
@@ -35,5 +37,6 @@ mod routes;
 pub use answer::{problem, response};
 pub use arguments::{BadRequest, Place, arguments};
 pub use hosts::{HttpHost, ParseHttpHostError, is_public};
+pub use openapi::openapi;
 pub use route::{Method, ParseRouteError, Route};
 pub use routes::{Lookup, Routes, RoutesError};
