@@ -28,6 +28,7 @@ mod answer;
 mod arguments;
 #[cfg(test)]
 mod arguments_tests;
+mod fuzz;
 mod hosts;
 mod openapi;
 mod percent;
@@ -36,6 +37,8 @@ mod routes;
 
 pub use answer::{problem, response};
 pub use arguments::{BadRequest, Place, arguments};
+#[doc(hidden)]
+pub use fuzz::fuzz;
 pub use hosts::{HttpHost, ParseHttpHostError, is_public};
 pub use openapi::openapi;
 pub use route::{Method, ParseRouteError, Route};
