@@ -21,6 +21,7 @@ mod new;
 mod policy;
 mod scheduling;
 mod scripts;
+mod serve;
 mod tenants;
 mod things;
 mod trace;
@@ -55,6 +56,7 @@ pub use self::new::{New, ProjectLanguage};
 pub use self::policy::PolicyOptions;
 pub use self::scheduling::SchedulingCommand;
 pub use self::scripts::{Language, RunScript, Stubs};
+pub use self::serve::{Serve, ServiceCommand};
 pub use self::tenants::{TenantCommand, TenantSet};
 pub use self::things::{
     ActorCommand, ActorCreate, COLLECTOR, ClusterOptions, Doctor, FilterArg, Id, ListOptions,
@@ -98,6 +100,13 @@ pub enum Command {
     Stubs(Stubs),
     /// Offer functions of modules, and Python, as tools to agents: a server of the Model Context Protocol.
     Mcp(Box<Mcp>),
+    /// Answer HTTP requests with a module, each in a sandbox of its own.
+    Serve(Box<Serve>),
+    /// List and end services that a node serves.
+    Service {
+        #[command(subcommand)]
+        command: ServiceCommand,
+    },
     /// Show what a module exports, imports and declares.
     Inspect(Inspect),
     /// Write into a module what its functions need.

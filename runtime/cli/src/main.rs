@@ -17,6 +17,7 @@ mod new;
 mod outfile;
 mod printer;
 mod remote;
+mod serve;
 mod simulate;
 mod stdio;
 mod stubs;
@@ -206,6 +207,8 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         Command::Scheduling { command } => {
             things::scheduling::scheduling(command.as_ref(), &cli.global, printer)
         }
+        Command::Serve(options) => serve::serve(options, &cli.global, printer),
+        Command::Service { command } => serve::service(command, &cli.global, printer),
         Command::Inspect(inspect) => inspect::inspect(inspect, printer),
         Command::Annotate(annotate) => annotate::annotate(annotate, printer),
         Command::Simulate(simulate) => simulate::simulate(simulate, printer),

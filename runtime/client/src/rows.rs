@@ -26,8 +26,8 @@ use wasmrun_model::resource::Amount;
 
 use crate::wire::{
     ActorDetail, ActorRow, Amounts, ClientRow, GroupRow, Held, Holder, JobDetail, JobRow, Listed,
-    MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows, ShareRow, Silent, TaskDetail,
-    TaskRow, TenantRow, TokenRow, What,
+    MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows, ServiceRow, ShareRow, Silent,
+    TaskDetail, TaskRow, TenantRow, TokenRow, What,
 };
 
 /// The version of the state API: `version` of each answer.
@@ -139,6 +139,23 @@ objects! {
         "node": row.node,
         "exports": row.exports,
         "program": row.has_program,
+    }
+    |row: ServiceRow| {
+        "name": row.name,
+        "tenant": row.tenant.as_str(),
+        "url": row.url,
+        "node": row.node,
+        "module": row.module.to_string(),
+        "job": row.job.to_string(),
+        "detached": row.is_detached,
+        "age_ms": row.age_ms,
+        "requests": row.requests,
+        "failed": row.failed,
+        "refused": row.refused,
+        "mean_us": row.mean_us,
+        "running": row.running,
+        "waiting": row.waiting,
+        "connections": row.connections,
     }
     |row: MemberRow| {
         "name": row.name,
@@ -318,6 +335,7 @@ pub fn list(what: What, listed: &Listed, due: &[ShareRow]) -> Json {
         Rows::Groups(rows) => all(rows),
         Rows::Shares(rows) => all(rows),
         Rows::Clients(rows) => all(rows),
+        Rows::Services(rows) => all(rows),
     };
     let mut object = Map::new();
     listed.silent.add_to(&mut object);
@@ -341,6 +359,7 @@ pub const fn name(what: What) -> &'static str {
         What::Tokens => "tokens",
         What::Groups => "groups",
         What::Clients => "clients",
+        What::Services => "services",
     }
 }
 
@@ -359,6 +378,7 @@ pub fn fields(what: What) -> Vec<&'static str> {
         What::Tokens => TokenRow::FIELDS.to_vec(),
         What::Groups => GroupRow::FIELDS.to_vec(),
         What::Clients => ClientRow::FIELDS.to_vec(),
+        What::Services => ServiceRow::FIELDS.to_vec(),
     }
 }
 
@@ -415,6 +435,7 @@ mod tests {
             ("What tenants are due", What::Shares),
             ("Tokens", What::Tokens),
             ("Clients", What::Clients),
+            ("Services", What::Services),
         ];
         for (heading, what) in lists {
             has(heading, &fields(what));

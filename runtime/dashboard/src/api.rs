@@ -14,7 +14,7 @@ use crate::data::AskError;
 use crate::routes::App;
 
 /// The lists, by their names.
-const LISTS: [(&str, What); 10] = [
+const LISTS: [(&str, What); 11] = [
     ("nodes", What::Members),
     ("tasks", What::Tasks),
     ("attempts", What::Attempts),
@@ -25,6 +25,7 @@ const LISTS: [(&str, What); 10] = [
     ("tenants", What::Tenants),
     ("shares", What::Shares),
     ("groups", What::Groups),
+    ("services", What::Services),
 ];
 
 /// `GET /api/v1/{list}?FIELD=VALUE&limit=N&after=PLACE`.

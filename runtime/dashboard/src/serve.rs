@@ -1,5 +1,6 @@
 //! A dashboard from its start to its end.
 
+use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,14 +9,13 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use rustls::ServerConfig;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use wasmrun_client::ConnectError;
 use wasmrun_client::wire::Address;
+use wasmrun_net::{PemPart, server_tls};
 
 use crate::data::Source;
 use crate::listen;
@@ -186,50 +186,13 @@ fn server_config(tls: &Tls) -> Result<Arc<ServerConfig>, BindDashboardError> {
         path: path.to_owned(),
         why,
     };
-    let certs = CertificateDer::pem_file_iter(&tls.cert);
-    let certs = certs.and_then(|it| it.collect::<Result<Vec<_>, _>>());
-    let certs = match certs {
-        Ok(certs) if certs.is_empty() => Err(pem::Error::NoItemsFound),
-        certs => certs,
-    };
-    let certs = certs.map_err(|error| bad(&tls.cert, pem_text(error, "certificate")))?;
-    let key = PrivateKeyDer::from_pem_file(&tls.key);
-    let key = key.map_err(|error| bad(&tls.key, pem_text(error, "unencrypted private key")))?;
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .and_then(|it| it.with_no_client_auth().with_single_cert(certs, key));
-    let mut config = config.map_err(|error| match error {
-        rustls::Error::InconsistentKeys(_) => {
-            let cert = tls.cert.display();
-            bad(&tls.key, format!("it is not the key of {cert}"))
-        }
-        rustls::Error::InvalidCertificate(why) => {
-            let why = format!("its first certificate cannot be read ({why})");
-            bad(&tls.cert, why)
-        }
-        error => bad(&tls.key, format!("its key cannot be read ({error})")),
+    let read = |path| fs::read(path).map_err(|error| bad(path, error.to_string()));
+    let config = server_tls(&read(&tls.cert)?, &read(&tls.key)?, &[b"http/1.1"]);
+    let config = config.map_err(|error| match error.part {
+        PemPart::Certificate => bad(&tls.cert, error.why),
+        PemPart::Key => bad(&tls.key, error.why),
     })?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
-}
-
-/// What is wrong with a PEM file that is to have this in it.
-fn pem_text(error: pem::Error, what: &str) -> String {
-    match error {
-        pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => format!("there is no {what} in it"),
-        pem::Error::MissingSectionEnd { .. } => {
-            "it is cut off: a line that begins with -----END is missing".to_owned()
-        }
-        pem::Error::IllegalSectionStart { .. } => {
-            "a line that begins with -----BEGIN does not end with -----".to_owned()
-        }
-        pem::Error::Base64Decode(_) => {
-            "what is between two lines -----BEGIN and -----END is not base64".to_owned()
-        }
-        error => error.to_string(),
-    }
 }
 
 #[cfg(test)]
@@ -307,8 +270,8 @@ mod tests {
                 "empty",
                 "its first certificate cannot be read",
             ),
-            (&cert, &bad, "bad", "its key cannot be read"),
-            (&cert, &other, "other", "it is not the key of"),
+            (&cert, &bad, "bad", "it cannot be read"),
+            (&cert, &other, "other", "it is not that of the certificate"),
         ] {
             let said = accepts(cert, key).expect_err("it cannot be used");
             let begins = format!("{} cannot be used", dir.path().join(at).display());

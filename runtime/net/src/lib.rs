@@ -39,6 +39,7 @@ mod lane;
 mod network;
 mod packet;
 mod peer;
+mod pem;
 mod service;
 mod session;
 mod socket;
@@ -62,6 +63,7 @@ pub use identity::{
 };
 pub use network::{Network, StartError};
 pub use peer::{Peer, PeerInfo, Tally, Traffic};
+pub use pem::{PemError, PemPart, server_tls};
 pub use service::{Protocol, Service};
 pub use session::{Session, SessionReader, SessionWriter};
 

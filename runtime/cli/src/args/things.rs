@@ -303,6 +303,7 @@ pub enum Things {
     Nodes,
     Tenants,
     Groups,
+    Services,
 }
 
 #[derive(Debug, Args)]

@@ -37,12 +37,13 @@ use crate::remote;
 use crate::submit::array::TASKS_AHEAD;
 use crate::submit::elements::{Element, Elements, Kind};
 use crate::submit::plan::Plan;
-use crate::submit::stream::{Kept, Route};
+use crate::submit::stream::Kept;
 use crate::submit::target::{Handle, Stopper, Target};
 
-pub use crate::submit::plan::shorten;
+pub use crate::submit::plan::{grants, overrides, shorten};
 pub use crate::submit::report::{exit_of, file_of, with_frames, with_place};
 pub use crate::submit::script::{interpreter, python_stubs};
+pub use crate::submit::stream::{Route, pump};
 pub use crate::submit::target::{
     grants as wire_grants, limits as wire_limits, milliseconds, terms as wire_terms,
 };

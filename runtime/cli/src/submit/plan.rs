@@ -12,7 +12,7 @@ use wasmrun_model::trace::TraceContext;
 use wasmrun_model::value::ValueType;
 use wasmrun_node::{Call, Job, JobError, Overrides, Policy};
 
-use crate::args::Submit;
+use crate::args::{GrantOptions, Submit, TaskOptions};
 use crate::fail::{Exit, Failure};
 use crate::local;
 use crate::names::Names;
@@ -59,31 +59,24 @@ impl Plan {
             Entry::Program | Entry::Http => program.clone(),
             Entry::Function(index) => module.function(index).name.clone(),
         };
-        let scheduling = &submit.task.scheduling;
         // It may run on any node, where nothing is to be had as it comes.
-        let is_grouped = matches!(scheduling.strategy, Strategy::PlacementGroup { .. });
-        let overrides = Overrides {
-            resources: submit.task.request.asked()?,
-            tenant: scheduling.tenant.clone(),
-            priority: scheduling.priority,
-            retries: scheduling.retries,
-            retry_on_error: scheduling.retry_on_error,
-            selectors: scheduling.label_selector.clone().unwrap_or_default(),
-            strategy: scheduling.strategy.clone(),
-            time_limit: submit.task.limits.time_limit,
-            output_bytes: submit.task.limits.max_output,
-            argument_bytes: submit.task.limits.max_arguments,
-            result_bytes: submit.task.limits.max_result,
-            policy,
-        };
+        let is_grouped = matches!(
+            submit.task.scheduling.strategy,
+            Strategy::PlacementGroup { .. }
+        );
+        let overrides = overrides(&submit.task, policy)?;
         let name = submit.name.clone().unwrap_or(what);
-        let job =
-            Job::new(name, module, entry, &overrides, grants(submit)?).map_err(
-                |error| match error {
-                    JobError::TooMuch(_) => Failure::new(Exit::Unschedulable, error),
-                    error => Failure::new(Exit::Usage, error),
-                },
-            )?;
+        let job = Job::new(
+            name,
+            module,
+            entry,
+            &overrides,
+            grants(&submit.task.grants)?,
+        )
+        .map_err(|error| match error {
+            JobError::TooMuch(_) => Failure::new(Exit::Unschedulable, error),
+            error => Failure::new(Exit::Usage, error),
+        })?;
         let arguments = match (entry, &submit.invoke) {
             (Entry::Function(index), Some(invoke)) => {
                 let function = module.function(index);
@@ -214,30 +207,40 @@ fn entry(submit: &Submit, elements: Option<&Elements>, module: &Module) -> Resul
     Ok(Entry::Function(module.find(&name)?))
 }
 
-fn grants(submit: &Submit) -> Result<Grants, Failure> {
-    submit.task.grants.check_dirs()?;
+/// What was typed of tasks, over what their module declares.
+pub fn overrides(task: &TaskOptions, policy: Arc<Policy>) -> Result<Overrides, Failure> {
+    let (scheduling, limits) = (&task.scheduling, &task.limits);
+    Ok(Overrides {
+        resources: task.request.asked()?,
+        tenant: scheduling.tenant.clone(),
+        priority: scheduling.priority,
+        retries: scheduling.retries,
+        retry_on_error: scheduling.retry_on_error,
+        selectors: scheduling.label_selector.clone().unwrap_or_default(),
+        strategy: scheduling.strategy.clone(),
+        time_limit: limits.time_limit,
+        output_bytes: limits.max_output,
+        argument_bytes: limits.max_arguments,
+        result_bytes: limits.max_result,
+        policy,
+    })
+}
+
+/// What was granted.
+pub fn grants(options: &GrantOptions) -> Result<Grants, Failure> {
+    options.check_dirs()?;
     let grants = Grants {
-        env: submit
-            .task
-            .grants
+        env: options
             .env
             .iter()
             .map(|e| (e.0.clone(), e.1.clone()))
             .collect(),
-        dirs: submit
-            .task
-            .grants
-            .dir
-            .iter()
-            .map(|dir| dir.0.clone())
-            .collect(),
-        net: submit
-            .task
-            .grants
+        dirs: options.dir.iter().map(|dir| dir.0.clone()).collect(),
+        net: options
             .net
             .as_ref()
             .map_or(NetGrant::None, |net| net.0.clone()),
-        http: submit.task.grants.http.clone(),
+        http: options.http.clone(),
     };
     grants
         .check()

@@ -72,6 +72,7 @@ pub fn list(list: &ListThings, global: &Global, printer: &Printer) -> CommandRes
         Things::Nodes => What::Members,
         Things::Tenants => What::Tenants,
         Things::Groups => What::Groups,
+        Things::Services => What::Services,
     };
     let wanted = List {
         filters: list.options.filters(),
@@ -90,7 +91,8 @@ pub fn tokens(global: &Global, printer: &Printer) -> CommandResult {
     show(What::Tokens, Vec::new(), global, printer)
 }
 
-fn show(
+/// Shows a list.
+pub fn show(
     what: What,
     filters: Vec<(String, String)>,
     global: &Global,

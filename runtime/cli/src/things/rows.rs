@@ -114,6 +114,11 @@ const fn columns(what: What) -> &'static [Column<'static>] {
             text "id" text "name" text "kind" text "state" text "bundles" text "node" text "tenant"
             text "detached" number "age_ms" text "why"
         },
+        What::Services => columns! {
+            text "name" text "url" text "node" text "tenant" number "requests" number "failed"
+            number "refused" number "running" number "waiting" number "connections"
+            number "mean_us" number "age_ms"
+        },
         What::Tenants => columns! {
             text "name" text "node" number "weight" text "min" number "share" text "used"
             number "submitted" number "finished" number "failed" number "cancelled"

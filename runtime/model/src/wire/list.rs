@@ -33,6 +33,8 @@ pub enum What {
     Clients,
     /// Attempts of tasks that have ended, those that others followed included.
     Attempts,
+    /// Services.
+    Services,
 }
 
 impl What {
@@ -50,6 +52,7 @@ impl What {
             Self::Tenants => &["name", "node"],
             Self::Shares => &["name", "weight"],
             Self::Members => &["name", "id", "state"],
+            Self::Services => &["name", "tenant", "node"],
             Self::Tokens => &["id", "kind", "state"],
             Self::Clients => &["id", "name", "state"],
             Self::Groups => &["id", "name", "kind", "state", "tenant", "job", "node"],

@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::bytes::Bytes;
 use super::failure::WireError;
 use super::list::List;
-use super::view::{ActorDetail, Amounts, JobDetail, Listed, NodeStatus, ObjectDetail, TaskDetail};
+use super::view::{
+    ActorDetail, Amounts, JobDetail, Listed, NodeStatus, ObjectDetail, ServiceRow, TaskDetail,
+};
 use super::work::{
-    Argument, Call, Create, CreateGroup, Job, ObjectRef, Output, Report, SetResource, Submit,
+    Argument, Call, Create, CreateGroup, Job, ObjectRef, Output, Report, Serve, SetResource, Submit,
 };
 use crate::fairness::{TenantName, Weight};
 use crate::id::{ActorId, ActorName, Digest, GroupId, ObjectId, ObjectName, TaskId};
@@ -216,6 +218,15 @@ pub enum Request {
     Dashboard,
     /// What a detached task of the session's tenant was submitted with, to be submitted again. `Given`.
     Given(TaskId),
+    /// Starts a service, or has another module answer for the one of that name. `Service`.
+    Serve(Box<Serve>),
+    /// Ends a service of the session's tenant. `Done` once its requests have ended, or were cut off.
+    StopService {
+        /// Its name.
+        name: String,
+        /// How long requests under way may take, in milliseconds.
+        patience_ms: u64,
+    },
 }
 
 /// What a node answers.
@@ -327,6 +338,8 @@ pub enum Response {
     ObjectDetail(Box<ObjectDetail>),
     /// What a task was submitted with. It names nothing that another session does not have.
     Given(Box<Submit>),
+    /// A service.
+    Service(Box<ServiceRow>),
 }
 
 /// What came of one of many objects.

@@ -53,11 +53,11 @@ pub use message::{
 pub use view::{
     ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, Holder, JobDetail, JobRow,
     JobTasks, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Phases, Rows, Run,
-    ShareRow, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
+    ServiceRow, ShareRow, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
 };
 pub use work::{
     Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Job, Limits, Net,
-    ObjectRef, Output, Report, SetResource, Submit, Terms, Wishes,
+    ObjectRef, Output, Report, Serve, SetResource, Submit, Terms, Wishes,
 };
 
 use crate::fairness::TenantName;

@@ -32,6 +32,7 @@ pub enum Rows {
     Groups(Vec<GroupRow>),
     Shares(Vec<ShareRow>),
     Clients(Vec<ClientRow>),
+    Services(Vec<ServiceRow>),
 }
 
 impl Rows {
@@ -382,6 +383,41 @@ pub struct ModuleRow {
     pub has_program: bool,
     /// The node that says so.
     pub node: String,
+}
+
+/// A service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServiceRow {
+    /// Its name.
+    pub name: String,
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// Where clients find it.
+    pub url: String,
+    /// The node that serves it.
+    pub node: String,
+    /// The module that answers.
+    pub module: Digest,
+    /// The job that its requests are tasks of.
+    pub job: DriverId,
+    /// Whether it goes on without the session that started it.
+    pub is_detached: bool,
+    /// How long ago it was started, in milliseconds.
+    pub age_ms: u64,
+    /// Requests that have ended.
+    pub requests: u64,
+    /// Those of them that failed at the service's side (5xx).
+    pub failed: u64,
+    /// Those of them that were refused because too many waited.
+    pub refused: u64,
+    /// How long they took on average, in microseconds.
+    pub mean_us: u64,
+    /// Requests under way.
+    pub running: u32,
+    /// Requests that wait for their turn.
+    pub waiting: u32,
+    /// Clients that are connected.
+    pub connections: u32,
 }
 
 /// A tenant.

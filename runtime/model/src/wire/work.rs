@@ -10,7 +10,7 @@ use super::view::Amounts;
 use crate::cluster::{Selectors, Strategy};
 use crate::fairness::TenantName;
 use crate::group::GroupSpec;
-use crate::http::HttpHost;
+use crate::http::{HttpHost, Route};
 use crate::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
 use crate::resource::{Amount, ResourceName};
 use crate::trace::TraceContext;
@@ -154,6 +154,35 @@ pub struct Dir {
     pub guest: String,
     /// Whether the guest may not change anything in it.
     pub is_read_only: bool,
+}
+
+/// A service: HTTP requests that a module answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Serve {
+    /// What people call it. One name is one service of a tenant at a node.
+    pub name: String,
+    /// The module, which the node has.
+    pub module: Digest,
+    /// Functions that answer; if there are none, the module's own handler does.
+    pub routes: Vec<Route>,
+    /// Where clients find it; port 0 is one that the node chooses.
+    pub address: SocketAddr,
+    /// A certificate and its key, as PEM, where clients come by TLS.
+    pub tls: Option<(Bytes, Bytes)>,
+    /// How many requests may be under way at a time.
+    pub most_running: u32,
+    /// How many more may wait for that.
+    pub most_waiting: u32,
+    /// How long a request may wait, in milliseconds.
+    pub patience_ms: u64,
+    /// What each request asks for.
+    pub terms: Terms,
+    /// What each may use besides.
+    pub limits: Limits,
+    /// What each may reach.
+    pub grants: Grants,
+    /// Whether it goes on without the session, until it is stopped or its node is.
+    pub is_detached: bool,
 }
 
 /// Which addresses a guest may talk to.

@@ -8,18 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue, RETRY_AFTER};
+use hyper::header::{HOST, HeaderMap};
 use hyper::{Request, Response, StatusCode};
 use parking_lot::RwLock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use wasmrun_engine::{HttpBody, HttpExchange, Input};
-use wasmrun_model::failure::{LimitKind, TaskError};
 use wasmrun_model::trace::{Span, TraceContext, TraceState};
 
+use super::answers::{Answers, Kind};
 use super::body;
+use super::problem::Problem;
 use super::stats::{OneOf, ServiceStats, Stats};
 use super::{Served, ServiceConfig};
 use crate::client::Client;
@@ -28,24 +28,22 @@ use crate::records::task::TaskHandle;
 
 /// What nginx and others say of a request whose client was gone first.
 const CLIENT_GONE: u16 = 499;
-/// When a client that was refused may come again, in seconds.
-const AGAIN_S: HeaderValue = HeaderValue::from_static("1");
 
 /// What answers the requests of a service.
 pub(super) struct Front {
     client: Client,
-    job: RwLock<Arc<Job>>,
+    answers: RwLock<Answers>,
     places: Arc<Semaphore>,
     config: ServiceConfig,
     pub(super) stats: Stats,
 }
 
 impl Front {
-    pub(super) fn new(client: Client, job: Arc<Job>, config: ServiceConfig) -> Self {
+    pub(super) fn new(client: Client, answers: Answers, config: ServiceConfig) -> Self {
         let most = config.most_running.min(Semaphore::MAX_PERMITS);
         Self {
             client,
-            job: RwLock::new(job),
+            answers: RwLock::new(answers),
             places: Arc::new(Semaphore::new(most)),
             config,
             stats: Stats::default(),
@@ -56,8 +54,8 @@ impl Front {
         &self.client
     }
 
-    pub(super) fn replace(&self, job: Arc<Job>) {
-        *self.job.write() = job;
+    pub(super) fn replace(&self, answers: Answers) {
+        *self.answers.write() = answers;
     }
 
     pub(super) fn stats(&self) -> ServiceStats {
@@ -102,7 +100,7 @@ impl Front {
                 if problem.status == StatusCode::SERVICE_UNAVAILABLE {
                     self.stats.refused();
                 }
-                problem.response(under_way.task.as_ref())
+                problem.response(under_way.task.as_ref().map(TaskHandle::id))
             }
         }
     }
@@ -118,7 +116,22 @@ impl Front {
             return Err(Problem::busy("too many requests wait for their turn"));
         };
         under_way.begins(place);
-        let trace = trace_of(request.headers());
+        let answers = self.answers.read().clone();
+        match &answers.0 {
+            Kind::Handler(job) => self.call_handler(job, request, is_tls, under_way).await,
+            Kind::Functions(functions) => self.call_function(functions, request, under_way).await,
+        }
+    }
+
+    /// The answer of a module's own handler.
+    async fn call_handler(
+        &self,
+        job: &Arc<Job>,
+        request: Request<Incoming>,
+        is_tls: bool,
+        under_way: &mut InProgress,
+    ) -> Result<Response<HttpBody>, Problem> {
+        let call = self.call_of(request.headers());
         let (answer, answered) = oneshot::channel();
         let exchange = HttpExchange {
             request: request.map(|body| body.map_err(Into::into).boxed_unsync()),
@@ -127,29 +140,45 @@ impl Front {
         };
         let call = Call {
             input: Input::Http(Box::new(exchange)),
-            listener: self.config.listener.clone(),
-            trace,
-            ..Call::default()
+            ..call
         };
-        let job = self.job.read().clone();
-        let task = self.client.submit(&job, call);
-        let task = task.map_err(|_| Problem::busy("no node can take the request now"))?;
-        let task = under_way.task.insert(task);
+        let task = self.submit(job, call, under_way)?;
         match answered.await {
             Ok(Ok(response)) => Ok(response),
-            Ok(Err(_)) => Err(Problem::failed(
+            Ok(Err(_)) => Err(Problem::new(
                 StatusCode::BAD_GATEWAY,
                 "the handler answered with an error",
             )),
             // It has ended without one.
             Err(_) => Err(match &task.await.result {
-                Ok(_) => Problem::failed(
+                Ok(_) => Problem::new(
                     StatusCode::INTERNAL_SERVER_ERROR,
                     "the handler ended without an answer",
                 ),
-                Err(error) => Problem::of(error),
+                Err(error) => Problem::failed(error),
             }),
         }
+    }
+
+    /// What all calls of requests have.
+    pub(super) fn call_of(&self, headers: &HeaderMap) -> Call {
+        Call {
+            listener: self.config.listener.clone(),
+            trace: trace_of(headers),
+            ..Call::default()
+        }
+    }
+
+    /// Submits the task of a request.
+    pub(super) fn submit<'a>(
+        &self,
+        job: &Arc<Job>,
+        call: Call,
+        under_way: &'a mut InProgress,
+    ) -> Result<&'a mut TaskHandle, Problem> {
+        let task = self.client.submit(job, call);
+        let task = task.map_err(|_| Problem::busy("no node can take the request now"))?;
+        Ok(under_way.task.insert(task))
     }
 }
 
@@ -246,66 +275,6 @@ impl Drop for InProgress {
                 task: self.task.as_ref().map(TaskHandle::id),
             });
         }
-    }
-}
-
-/// What a client is told where no handler answers, as RFC 9457 has it.
-#[derive(Debug)]
-struct Problem {
-    status: StatusCode,
-    detail: &'static str,
-}
-
-impl Problem {
-    fn bad(detail: &'static str) -> Self {
-        Self::failed(StatusCode::BAD_REQUEST, detail)
-    }
-
-    fn busy(detail: &'static str) -> Self {
-        Self::failed(StatusCode::SERVICE_UNAVAILABLE, detail)
-    }
-
-    fn failed(status: StatusCode, detail: &'static str) -> Self {
-        Self { status, detail }
-    }
-
-    /// Of a handler that ended before it answered.
-    fn of(error: &TaskError) -> Self {
-        match error {
-            TaskError::Limit { hit, .. } if hit.kind == LimitKind::Time => Self::failed(
-                StatusCode::GATEWAY_TIMEOUT,
-                "the handler took longer than it may",
-            ),
-            TaskError::Cancelled => Self::busy("the request was cancelled"),
-            _ => Self::failed(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the handler failed before it answered",
-            ),
-        }
-    }
-
-    fn response(&self, task: Option<&TaskHandle>) -> Response<HttpBody> {
-        let mut told = serde_json::json!({
-            "title": self.status.canonical_reason(),
-            "status": self.status.as_u16(),
-            "detail": self.detail,
-        });
-        if let Some(task) = task {
-            told["task"] = task.id().to_string().into();
-        }
-        let body = Full::new(Bytes::from(format!("{told}\n")));
-        let body = body.map_err(|never| match never {}).boxed_unsync();
-        let mut response = Response::new(body);
-        *response.status_mut() = self.status;
-        let headers = response.headers_mut();
-        headers.insert(
-            CONTENT_TYPE,
-            HeaderValue::from_static("application/problem+json"),
-        );
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
-            headers.insert(RETRY_AFTER, AGAIN_S);
-        }
-        response
     }
 }
 

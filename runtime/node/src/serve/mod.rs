@@ -17,18 +17,24 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use wasmrun_model::id::{DriverId, TaskId};
+use wasmrun_net::{PemError, server_tls};
 
 use crate::client::Client;
-use crate::records::job::Job;
 
+mod answers;
 mod body;
 mod front;
 mod listen;
+mod problem;
 mod stats;
+mod typed;
 
+pub use answers::{Answers, AnswersError};
 use front::Front;
 pub use stats::ServiceStats;
 
+/// Protocols over TLS, the preferred one first.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// How many threads serve the connections of one service, at most.
 const MOST_THREADS: usize = 4;
 
@@ -39,8 +45,8 @@ pub struct ServiceConfig {
     pub name: String,
     /// Where clients find it; port 0 is one that the system chooses.
     pub address: SocketAddr,
-    /// The certificate, where clients come by TLS.
-    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// A certificate and its key, as PEM, where clients come by TLS.
+    pub tls: Option<(Vec<u8>, Vec<u8>)>,
     /// How many requests may be under way at a time (1 or more).
     pub most_running: usize,
     /// How many more may wait for that. Others are refused.
@@ -86,12 +92,9 @@ pub struct Served {
 /// Why there is no service.
 #[derive(Debug, thiserror::Error)]
 pub enum StartServiceError {
-    /// The module answers no requests.
-    #[error(
-        "the module exports no handler of HTTP requests: build a component for the world wasi:http/proxy (it exports \
-         wasi:http/incoming-handler)"
-    )]
-    NoHandler,
+    /// The certificate or its key is of no use.
+    #[error(transparent)]
+    Tls(#[from] PemError),
     /// Nobody could be served.
     #[error("a service has at least one request under way at a time, and 0 are allowed")]
     NothingRuns,
@@ -128,19 +131,21 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// Listens, and has `job` answer requests, as tasks of the session `client`.
+    /// Listens, and answers requests, as tasks of the session `client`.
     ///
     /// # Errors
-    /// When the job's module answers no requests, or the address cannot be listened on.
+    /// When the address cannot be listened on.
     pub fn start(
         client: Client,
-        job: Arc<Job>,
+        answers: Answers,
         config: ServiceConfig,
     ) -> Result<Self, StartServiceError> {
-        check(&job)?;
         if config.most_running == 0 {
             return Err(StartServiceError::NothingRuns);
         }
+        let tls = config.tls.as_ref();
+        let tls = tls.map(|(cert, key)| server_tls(cert, key, &PROTOCOLS));
+        let tls = tls.transpose()?.map(Arc::new).map(TlsAcceptor::from);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(cores.min(MOST_THREADS))
@@ -149,13 +154,13 @@ impl Service {
             .build()
             .map_err(StartServiceError::Threads)?;
         let address = config.address;
-        let bound = threads.block_on(TcpListener::bind(address));
-        let listener = bound.map_err(|source| StartServiceError::Listen { address, source })?;
+        let _context = threads.enter();
+        let listener = listen(address);
+        let listener = listener.map_err(|source| StartServiceError::Listen { address, source })?;
         // The port, where the system has chosen it.
         let address = listener.local_addr().unwrap_or(address);
-        let tls = config.tls.clone().map(TlsAcceptor::from);
         let stop = CancellationToken::new();
-        let front = Arc::new(Front::new(client, job, config));
+        let front = Arc::new(Front::new(client, answers, config));
         let accepting = listen::accept(listener, tls, front.clone(), stop.clone());
         let accepting = threads.spawn(accepting);
         Ok(Self {
@@ -177,14 +182,9 @@ impl Service {
         self.front.client().driver()
     }
 
-    /// Has another job answer all requests that come from now on. Those under way go on with what they have.
-    ///
-    /// # Errors
-    /// When the job's module answers no requests.
-    pub fn replace(&self, job: Arc<Job>) -> Result<(), StartServiceError> {
-        check(&job)?;
-        self.front.replace(job);
-        Ok(())
+    /// Has all requests that come from now on answered by these. Those under way go on with what they have.
+    pub fn replace(&self, answers: Answers) {
+        self.front.replace(answers);
     }
 
     /// What it has served so far.
@@ -192,15 +192,36 @@ impl Service {
         self.front.stats()
     }
 
+    /// Takes no more connections or requests. Those under way go on.
+    pub fn leave(&self) {
+        self.stop.cancel();
+    }
+
     /// Takes no more connections or requests, and waits until those under way have ended, but no longer than `patience`.
     /// True if all have.
-    pub fn drain(mut self, patience: Duration) -> bool {
-        self.stop.cancel();
-        let (Some(threads), Some(accepting)) = (&self.threads, self.accepting.take()) else {
-            return true;
-        };
-        threads.block_on(async { tokio::time::timeout(patience, accepting).await.is_ok() })
+    ///
+    /// # Panics
+    /// When it is called in a thread of a tokio runtime.
+    pub fn drain(self, patience: Duration) -> bool {
+        let control = self.front.client().shared().control.clone();
+        control.block_on(self.drain_async(patience))
     }
+
+    /// As [`Service::drain`].
+    pub(crate) async fn drain_async(mut self, patience: Duration) -> bool {
+        self.leave();
+        match self.accepting.take() {
+            Some(accepting) => tokio::time::timeout(patience, accepting).await.is_ok(),
+            None => true,
+        }
+    }
+}
+
+/// Listens, on the runtime that this runs in.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
 }
 
 impl Drop for Service {
@@ -209,12 +230,5 @@ impl Drop for Service {
             threads.shutdown_background();
         }
         self.front.client().cancel_all();
-    }
-}
-
-fn check(job: &Job) -> Result<(), StartServiceError> {
-    match job.module.is_http_handler() {
-        true => Ok(()),
-        false => Err(StartServiceError::NoHandler),
     }
 }

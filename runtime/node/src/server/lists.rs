@@ -123,6 +123,7 @@ pub(super) fn list(inner: &Inner, list: &List) -> Rows {
         What::Tenants => Rows::Tenants(tenant_rows(inner, list)),
         What::Members => Rows::Members(cluster::members(inner, list)),
         What::Groups => Rows::Groups(groups::groups(inner, list)),
+        What::Services => Rows::Services(inner.service_rows(list)),
         What::Shares => Rows::Shares(tenants::shares(inner, list)),
         What::Tokens | What::Clients => unreachable!("the session has taken these"),
     }

@@ -98,7 +98,7 @@ impl Session {
                 let answer = self.job_logs(request, id).await?;
                 return self.answer(request, answer).await;
             }
-            Err(why) => Err(why),
+            Err(why) => self.inner.service_output(&self.tenant, text).ok_or(why),
         };
         match parts {
             Ok(parts) => {

@@ -95,6 +95,7 @@ pub(super) fn add(rows: &mut Rows, more: Rows) {
         (Rows::Nodes(rows), Rows::Nodes(more)) => rows.extend(more),
         (Rows::Tenants(rows), Rows::Tenants(more)) => rows.extend(more),
         (Rows::Groups(rows), Rows::Groups(more)) => rows.extend(more),
+        (Rows::Services(rows), Rows::Services(more)) => rows.extend(more),
         // It is not what was asked for.
         (_, _) => {}
     }
@@ -123,6 +124,12 @@ pub(super) fn truncate(rows: &mut Rows, most: usize) {
         }
         Rows::Nodes(rows) => {
             rows.sort_by(|one, other| one.name.cmp(&other.name));
+            rows.truncate(most);
+        }
+        Rows::Services(rows) => {
+            rows.sort_by(|one, other| {
+                (&one.tenant, &one.name, &one.node).cmp(&(&other.tenant, &other.name, &other.node))
+            });
             rows.truncate(most);
         }
         Rows::Groups(rows) => {

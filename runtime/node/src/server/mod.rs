@@ -34,6 +34,7 @@ mod resources;
 mod rows;
 mod scheduling;
 mod send;
+mod services;
 mod session;
 mod socket;
 mod tasks;
@@ -161,6 +162,8 @@ struct Inner {
     started: Instant,
     /// What makes a link to the node's page, if it has one.
     dashboard: OnceLock<DashboardLink>,
+    /// HTTP that is answered here.
+    services: services::Services,
 }
 
 /// Makes a link to a node's page, which is of use once.
@@ -200,6 +203,7 @@ impl Node {
             pending: Arc::default(),
             started: Instant::now(),
             dashboard: OnceLock::new(),
+            services: services::Services::default(),
         });
         if let Some(exchange) = inner.exchange() {
             let desk: Arc<dyn Desk> = inner.clone();
@@ -287,6 +291,7 @@ impl Stopper {
     /// Ends the server: it takes no new work and waits for what runs, or ends at once.
     pub fn stop(&self, is_now: bool) {
         self.0.is_draining.store(true, Ordering::Release);
+        self.0.services.leave();
         let wanted = if is_now { Stop::Now } else { Stop::Draining };
         self.0.stop.send_modify(|stop| *stop = wanted.max(*stop));
     }

@@ -89,6 +89,7 @@ fn grants(request: &Request) -> Option<&Grants> {
         | Request::SubmitOnce { submit, .. }
         | Request::SubmitAll { submit, .. } => Some(&submit.grants),
         Request::Create(create) => Some(&create.grants),
+        Request::Serve(serve) => Some(&serve.grants),
         _ => None,
     }
 }

@@ -223,6 +223,8 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let session = &self.0;
         session.client.is_over();
+        let driver = session.client.driver();
+        session.inner.end_services_of(&driver);
         session.close_jobs();
         session
             .inner

@@ -492,8 +492,27 @@ pub(super) fn new_job(
         (_, Entry::Program) => "program".to_owned(),
         (_, Entry::Http) => "http".to_owned(),
     };
-    let (terms, limits) = (&submit.terms, &submit.limits);
-    let overrides = Overrides {
+    let overrides = overrides(inner, &submit.terms, &submit.limits, tenant);
+    let job = Job::new(name, module, entry, &overrides, grants(&submit.grants)?);
+    job.map_err(job_refused)
+}
+
+/// Why there is no job, as a client is told.
+pub(super) fn job_refused(error: JobError) -> Refusal {
+    match error {
+        JobError::TooMuch(_) => refusal(RefusalKind::Unschedulable, error),
+        error => refusal(RefusalKind::Usage, error),
+    }
+}
+
+/// What a client says of its tasks, over what their module declares.
+pub(super) fn overrides(
+    inner: &Inner,
+    terms: &wire::Terms,
+    limits: &wire::Limits,
+    tenant: TenantName,
+) -> Overrides {
+    Overrides {
         resources: Asked(terms.resources.clone()),
         tenant,
         priority: terms.priority,
@@ -506,12 +525,7 @@ pub(super) fn new_job(
         argument_bytes: limits.argument_bytes,
         result_bytes: limits.result_bytes,
         policy: inner.shared.policy.clone(),
-    };
-    let job = Job::new(name, module, entry, &overrides, grants(&submit.grants)?);
-    job.map_err(|error| match error {
-        JobError::TooMuch(_) => refusal(RefusalKind::Unschedulable, error),
-        error => refusal(RefusalKind::Usage, error),
-    })
+    }
 }
 
 /// Whether two tasks are of one job.

@@ -8,6 +8,7 @@ mod ledger;
 mod nodes;
 mod process;
 mod sample;
+mod services;
 mod text;
 
 pub use self::http::{DEFAULT_METRICS_PORT, Metrics, ServeMetricsError};

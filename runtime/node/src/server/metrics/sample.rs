@@ -18,7 +18,7 @@ use wasmrun_store::Usage;
 
 use super::super::Inner;
 use super::text::{Family, Kind, Text};
-use super::{nodes, process};
+use super::{nodes, process, services};
 use crate::guests::counters::Times;
 use crate::server::metrics::ledger::Ledger;
 
@@ -57,6 +57,7 @@ pub(super) fn sample(inner: &Inner) -> String {
     transfers(&mut text, inner);
     times(&mut text, inner);
     sandboxes(&mut text, inner);
+    services::add(&mut text, &inner.services);
     if let Some(cluster) = inner.cluster() {
         nodes::in_cluster(&mut text, inner, cluster);
     }

@@ -1,0 +1,91 @@
+//! What `serve` and `service` take.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueHint};
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::http::Route;
+
+use super::{NodeOptions, TaskOptions, duration};
+
+#[derive(Debug, Clone, Args)]
+pub struct Serve {
+    /// The module: a component that handles HTTP requests, or whose functions --route names.
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub module: PathBuf,
+    /// Where clients find it. Port 0 is one that the system chooses.
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8080",
+        help_heading = "Service"
+    )]
+    pub listen: SocketAddr,
+    /// What people call it [default: the module's file].
+    #[arg(long, help_heading = "Service")]
+    pub name: Option<String>,
+    /// Answer by a function instead of the module's own handler: 'POST /price=price', 'GET /orders/{id}=find'.
+    ///
+    /// JSON and the query become its arguments, its result becomes JSON. GET /openapi.json describes all routes. Repeatable.
+    #[arg(long, value_name = "METHOD /PATH=FUNCTION", help_heading = "Service")]
+    pub route: Vec<Route>,
+    /// How many requests may be under way at a time.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value = "256",
+        help_heading = "Service"
+    )]
+    pub concurrency: NonZeroU32,
+    /// How many more may wait for that. Others get 503.
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value = "1024",
+        help_heading = "Service"
+    )]
+    pub queue: u32,
+    /// How long a request may wait. Then it gets 503.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration, help_heading = "Service")]
+    pub queue_wait: Duration,
+    /// The certificate for HTTPS, and those between it and a root, as PEM.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_key", help_heading = "Service")]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key, as PEM.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "tls_cert", help_heading = "Service")]
+    pub tls_key: Option<PathBuf>,
+    /// How long requests under way may take once the service is to end.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration, help_heading = "Service")]
+    pub drain: Duration,
+    /// Leave it to the running node.
+    ///
+    /// It goes on until `service stop`. To serve another module under the same name replaces it, without a failed request.
+    #[arg(long, help_heading = "Service")]
+    pub detach: bool,
+
+    #[command(flatten)]
+    pub task: TaskOptions,
+    #[command(flatten)]
+    pub node: NodeOptions,
+}
+
+/// What to do with services.
+#[derive(Debug, Subcommand)]
+pub enum ServiceCommand {
+    /// List services.
+    List,
+    /// End a service, once its requests have ended.
+    Stop {
+        /// Its name.
+        name: String,
+        /// How long requests under way may take.
+        #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+        drain: Duration,
+        /// The tenant whose it is.
+        #[arg(long, value_name = "NAME", default_value_t)]
+        tenant: TenantName,
+    },
+}

@@ -1,0 +1,272 @@
+//! `wasmrun serve` and `wasmrun service`: HTTP requests that a module answers.
+//!
+//! Owns what is printed of it, and when it ends. The service itself is the node's: one inside this command, or the one that
+//! runs.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::json;
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use wasmrun_client::blocking::Client;
+use wasmrun_client::wire::{self, Bytes, RefusalKind, What};
+use wasmrun_engine::Listener;
+use wasmrun_model::id::Digest;
+use wasmrun_node::{Answers, AnswersError, JobError, Served, Service, ServiceConfig};
+
+use crate::args::{Global, Output, Serve, ServiceCommand};
+use crate::fail::{CommandResult, Exit, Failure};
+use crate::log::stamp;
+use crate::printer::Printer;
+use crate::submit::{
+    Route, grants, milliseconds, overrides, pump, wants_own_node, wire_grants, wire_limits,
+    wire_terms,
+};
+use crate::{local, remote, things};
+
+/// How many chunks of what handlers print may be under way before they wait.
+const CHUNKS_IN_FLIGHT: usize = 64;
+/// How many lines of the access log may be under way before some are left out.
+const LINES_IN_FLIGHT: usize = 4096;
+/// The largest file with a certificate or a key, in bytes.
+const PEM_BYTES: u64 = 1 << 20;
+/// How often a command whose service a node serves looks whether that is still there.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// `serve`.
+pub fn serve(options: &Serve, global: &Global, printer: &Printer) -> CommandResult {
+    options.task.grants.check_dirs()?;
+    let tls = tls(options)?;
+    let name = name(options);
+    let stop = CancellationToken::new();
+    if !options.detach {
+        stop_on_signals(&stop)?;
+    }
+    let tenant = &options.task.scheduling.tenant;
+    let found = match options.detach {
+        true => Some(remote::connect_for(global, tenant, &name)?),
+        false if wants_own_node(&options.node) => None,
+        false => remote::find(global, tenant, &name)?,
+    };
+    match found {
+        Some(client) => at_node(&client, options, (name, tls), &stop, printer),
+        None => in_command(options, (name, tls), &stop, printer),
+    }
+}
+
+/// `service`.
+pub fn service(command: &ServiceCommand, global: &Global, printer: &Printer) -> CommandResult {
+    match command {
+        ServiceCommand::List => things::show(What::Services, Vec::new(), global, printer),
+        ServiceCommand::Stop {
+            name,
+            drain,
+            tenant,
+        } => {
+            let client = remote::connect(global, tenant)?;
+            let stopped = client.wait(client.stop_service(name, *drain));
+            stopped.map_err(remote::failed)?;
+            printer.note(format_args!("service {name} has ended"));
+            Ok(())
+        }
+    }
+}
+
+/// What people call the service: as they say, else as the module's file is called.
+fn name(options: &Serve) -> String {
+    let file = || Some(options.module.file_stem()?.to_string_lossy().into_owned());
+    let named = options.name.clone().or_else(file);
+    named.unwrap_or_else(|| "service".to_owned())
+}
+
+type Tls = (Vec<u8>, Vec<u8>);
+
+/// The certificate and its key.
+fn tls(options: &Serve) -> Result<Option<Tls>, Failure> {
+    let read = |path: &Path| {
+        let read = local::read_file(path, PEM_BYTES, "one certificate");
+        read.with_context(|| format!("cannot read {}", path.display()))
+    };
+    Ok(match (&options.tls_cert, &options.tls_key) {
+        (Some(cert), Some(key)) => Some((read(cert)?, read(key)?)),
+        _ => None,
+    })
+}
+
+/// The first signal ends the service in order, the second at once.
+fn stop_on_signals(stop: &CancellationToken) -> Result<(), Failure> {
+    let (stop, is_second) = (stop.clone(), AtomicBool::new(false));
+    let set = ctrlc::set_handler(move || {
+        if is_second.swap(true, Ordering::SeqCst) {
+            std::process::exit(Exit::Interrupted.code());
+        }
+        stop.cancel();
+    });
+    Ok(set.context("cannot listen for Ctrl-C")?)
+}
+
+/// Serves in a node inside this command.
+fn in_command(
+    options: &Serve,
+    (name, tls): (String, Option<Tls>),
+    stop: &CancellationToken,
+    printer: &Printer,
+) -> CommandResult {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let node = local::start(&options.node, printer)?;
+    let module = local::load(node.engine(), &options.module, &options.node, printer)?;
+    let answers = Answers::new(
+        &name,
+        &module,
+        options.route.clone(),
+        &overrides(&options.task, node.policy())?,
+        &grants(&options.task.grants)?,
+    );
+    let answers = answers.map_err(|error| match error {
+        AnswersError::Job(JobError::TooMuch(_)) => Failure::new(Exit::Unschedulable, error),
+        error => Failure::new(Exit::Usage, error),
+    })?;
+    let (chunks, printed) = mpsc::channel(CHUNKS_IN_FLIGHT);
+    let stopping = stop.clone();
+    // Its thread ends when we do.
+    let _pump = pump(Route::Aside, printed, move || stopping.cancel())
+        .context("cannot start the thread of the output")?;
+    let (lines, ended) = mpsc::channel(LINES_IN_FLIGHT);
+    let config = ServiceConfig {
+        name: name.clone(),
+        address: options.listen,
+        tls,
+        most_running: options.concurrency.get() as usize,
+        most_waiting: options.queue as usize,
+        patience: options.queue_wait,
+        listener: Some(Listener::new(0, chunks)),
+        log: (!printer.is_quiet()).then(|| {
+            let log: Arc<dyn Fn(&Served) + Send + Sync> = Arc::new(move |served: &Served| {
+                // Nobody waits for whoever reads this.
+                let _ = lines.try_send(served.clone());
+            });
+            log
+        }),
+    };
+    let service = Service::start(node.client(), answers, config);
+    let service = service.map_err(|error| Failure::new(Exit::Usage, error))?;
+    started(&name, &format!("{scheme}://{}", service.address()), printer)?;
+    let written = write_log(ended, stop, printer);
+    if !service.drain(options.drain) {
+        printer.warn("some requests were still under way, and were cut off");
+    }
+    written
+}
+
+/// Prints a line for each request until the service is to end.
+fn write_log(
+    mut ended: mpsc::Receiver<Served>,
+    stop: &CancellationToken,
+    printer: &Printer,
+) -> CommandResult {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.context("cannot wait for requests")?;
+    runtime.block_on(async {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                Some(served) = ended.recv() => print(&served, printer)?,
+                // There is no log.
+                else => {
+                    stop.cancelled().await;
+                    return Ok(());
+                }
+            }
+        }
+    })
+}
+
+fn print(served: &Served, printer: &Printer) -> CommandResult {
+    let now = stamp(OffsetDateTime::now_utc());
+    let us = u64::try_from(served.took.as_micros()).unwrap_or(u64::MAX);
+    let task = served.task.map(|it| it.to_string());
+    if printer.output == Output::Json {
+        return printer.json(&json!({
+            "version": 1,
+            "time": now,
+            "client": served.client.to_string(),
+            "method": served.method,
+            "target": served.target,
+            "status": served.status,
+            "bytes": served.bytes,
+            "took_us": us,
+            "cut_off": served.is_cut_off,
+            "task": task,
+        }));
+    }
+    printer.result(format_args!(
+        "{now} {} {} {} {} {} {us}us {}{}",
+        served.client,
+        served.method,
+        served.target.escape_default(),
+        served.status,
+        served.bytes,
+        task.as_deref().unwrap_or("-"),
+        if served.is_cut_off { " cut off" } else { "" },
+    ))
+}
+
+/// Serves by the node that runs.
+fn at_node(
+    client: &Client,
+    options: &Serve,
+    (name, tls): (String, Option<Tls>),
+    stop: &CancellationToken,
+    printer: &Printer,
+) -> CommandResult {
+    let bytes = local::read_module(&options.module, &options.node)?;
+    client.wait(client.load(&bytes)).map_err(remote::failed)?;
+    let serve = wire::Serve {
+        name: name.clone(),
+        module: Digest::of(&bytes),
+        routes: options.route.clone(),
+        address: options.listen,
+        tls: tls.map(|(cert, key)| (Bytes(cert), Bytes(key))),
+        most_running: options.concurrency.get(),
+        most_waiting: options.queue,
+        patience_ms: milliseconds(options.queue_wait),
+        terms: wire_terms(&options.task)?,
+        limits: wire_limits(&options.task.limits),
+        grants: wire_grants(&options.task.grants)?,
+        is_detached: options.detach,
+    };
+    let row = client.wait(client.serve(serve)).map_err(remote::failed)?;
+    started(&name, &row.url, printer)?;
+    if options.detach {
+        return Ok(());
+    }
+    client.wait(async {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => {
+                    let stopped = client.stop_service(&name, options.drain).await;
+                    return match stopped {
+                        // It has ended with its node, or somebody has stopped it.
+                        Err(wasmrun_client::Error::Refused(why)) if why.kind == RefusalKind::NotFound => Ok(()),
+                        stopped => stopped.map_err(remote::failed),
+                    };
+                }
+                () = tokio::time::sleep(LOOK) => {
+                    client.status().await.map_err(remote::failed)?;
+                }
+            }
+        }
+    })
+}
+
+fn started(name: &str, url: &str, printer: &Printer) -> CommandResult {
+    match printer.output {
+        Output::Json => printer.json(&json!({ "version": 1, "name": name, "url": url })),
+        _ => printer.result(format_args!("serving {name} at {url}")),
+    }
+}

@@ -1,0 +1,34 @@
+//! Services: HTTP requests that a module answers at a node.
+
+use std::time::Duration;
+
+use wasmrun_model::wire::{Request, Response, Serve, ServiceRow};
+
+use crate::error::Error;
+use crate::{Client, transfer};
+
+impl Client {
+    /// Starts a service, or has another module answer for the one of that name. The node has the module: see
+    /// [`Client::load`]. One that is not detached ends with this session.
+    ///
+    /// # Errors
+    /// When the module answers no requests, the address cannot be listened on, or the name is another session's.
+    pub async fn serve(&self, serve: Serve) -> Result<ServiceRow, Error> {
+        match self.request(Request::Serve(Box::new(serve))).await? {
+            Response::Service(row) => Ok(*row),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
+    /// Ends a service of the session's tenant at this node, by its name, once its requests have ended or `patience` has.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub async fn stop_service(&self, name: &str, patience: Duration) -> Result<(), Error> {
+        let request = Request::StopService {
+            name: name.to_owned(),
+            patience_ms: transfer::milliseconds(patience),
+        };
+        self.done(request).await
+    }
+}

@@ -1,0 +1,107 @@
+//! Requests that call functions by routes: JSON in, JSON out.
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode};
+use wasmrun_engine::{HttpBody, Readable as _};
+use wasmrun_model::failure::TaskError;
+use wasmrun_model::http::{Lookup, arguments, response};
+use wasmrun_model::value::codec::{decode, encode};
+use wasmrun_model::value::{DecodeLimits, FunctionType, Value};
+
+use super::answers::Functions;
+use super::front::{Front, InProgress};
+use super::problem::{Problem, json, whole};
+use crate::records::job::Call;
+use crate::records::task::Report;
+
+/// Where the description of the routes is, unless one of them is there.
+const OPENAPI: &str = "/openapi.json";
+
+impl Front {
+    /// The answer of the function whose route a request takes.
+    pub(super) async fn call_function(
+        &self,
+        functions: &Functions,
+        request: Request<Incoming>,
+        under_way: &mut InProgress,
+    ) -> Result<Response<HttpBody>, Problem> {
+        let (head, body) = request.into_parts();
+        let method = head.method.as_str();
+        let (index, captures) = match functions.routes.find(method, head.uri.path()) {
+            Lookup::Found { index, captures } => (index, captures),
+            Lookup::NoPath if head.method == Method::GET && head.uri.path() == OPENAPI => {
+                return Ok(json(StatusCode::OK, "application/json", &functions.openapi));
+            }
+            Lookup::NoPath => {
+                let detail = "no route has this path; GET /openapi.json describes those there are";
+                return Err(Problem::new(StatusCode::NOT_FOUND, detail));
+            }
+            Lookup::WrongMethod { allow } => return Err(Problem::wrong_method(&allow)),
+        };
+        let (route, ty) = functions.routes.get(index);
+        let job = &functions.jobs[index];
+        let body = whole_body(body, job.limits.arguments).await?;
+        let values = arguments(route.method(), ty, &captures, head.uri.query(), &body);
+        let values = values.map_err(|why| Problem::unfit(&why))?;
+        let values = ty.params().iter().zip(&values);
+        let values = values.map(|((_, ty), value)| encode(ty, value).map(Into::into));
+        let values = values.collect::<Result<Vec<_>, _>>();
+        let values = values.map_err(|error| Problem::bad(&error.to_string()))?;
+        let call = Call {
+            values,
+            ..self.call_of(&head.headers)
+        };
+        let task = self.submit(job, call, under_way)?;
+        let report = task.await;
+        let value = returned(ty, &report)?;
+        let (status, told) = response(ty, value.as_ref());
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Ok(match told {
+            Some(told) => json(status, "application/json", &told),
+            None => whole(status, Bytes::new()),
+        })
+    }
+}
+
+async fn whole_body(body: Incoming, most: u64) -> Result<Bytes, Problem> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    match Limited::new(body, most).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            &format!("the body has more than {most} bytes"),
+        )),
+        Err(_) => Err(Problem::bad("the body is not what the request said it was")),
+    }
+}
+
+/// What a function returned, its errors too.
+fn returned(ty: &FunctionType, report: &Report) -> Result<Option<Value>, Problem> {
+    let Some(ty) = ty.result() else {
+        return match &report.result {
+            Ok(_) => Ok(None),
+            Err(error) => Err(Problem::failed(error)),
+        };
+    };
+    let limits = DecodeLimits {
+        memory_bytes: usize::MAX,
+    };
+    let unreadable = |_| {
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the result cannot be read",
+        )
+    };
+    let value = match &report.result {
+        Ok(None) => return Ok(None),
+        Ok(Some(value)) => {
+            let loaded = value.load().map_err(|_| unreadable(()))?;
+            decode(ty, loaded.encoded(), limits)
+        }
+        Err(TaskError::Guest { value, .. }) => decode(ty, value, limits),
+        Err(error) => return Err(Problem::failed(error)),
+    };
+    value.map(Some).map_err(|_| unreadable(()))
+}
