@@ -58,6 +58,10 @@ const WORKSPACES: &[Workspace] = &[
                 builds: &[(P2, "graph.wasm")],
             },
             Guest {
+                package: "hello",
+                builds: &[(P2, "hello.wasm")],
+            },
+            Guest {
                 package: "sdk",
                 builds: &[(P2, "sdk.wasm"), (P1, "sdk-p1.wasm")],
             },
