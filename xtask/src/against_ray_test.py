@@ -1,4 +1,4 @@
-"""Tests of against_ray.py that need neither Ray nor numpy: `cargo xtask test against-ray` runs them.
+"""Tests of against_ray.py that need neither Ray nor numpy: `cargo xtask test comparisons` runs them.
 
 The two are stood for by modules in which everything is there and does nothing. What is tested is ours: how the output
 of `wasmrun bench` is read, which commands are run, and the table.

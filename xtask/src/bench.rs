@@ -1,12 +1,12 @@
 //! `cargo xtask bench`: our micro-benchmarks, on a release build of this checkout; and the same cases
-//! on Ray beside them, for anybody to repeat.
+//! on Ray beside them, for anybody to repeat. What comparisons share is here; that of servers is in [`against_serve`].
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{demo, guests, idle, page, python, shell};
+use crate::{against_serve, demo, guests, idle, page, python, shell};
 
 const GUEST: &str = "target/guests/bench.wasm";
 const FLOW_GUEST: &str = "target/guests/flow.wasm";
@@ -19,16 +19,16 @@ const RAY: &str = "ray==2.60.*";
 
 /// Builds everything and hands over to `wasmrun bench` with the arguments given, or compares.
 pub fn run(args: &[String]) -> Result<()> {
-    let against = args.iter().position(|arg| arg == "--against");
-    let wasmrun = demo::build_wasmrun(demo::Build::Release)?;
-    guests::build()?;
-    if let Some(at) = against {
-        let Some("ray") = args.get(at + 1).map(String::as_str) else {
-            bail!("--against takes the name of another system; there is ray");
+    if let Some(at) = args.iter().position(|arg| arg == "--against") {
+        let others = args[..at].iter().chain(args.iter().skip(at + 2));
+        let others: Vec<&str> = others.map(String::as_str).collect();
+        return match args.get(at + 1).map(String::as_str) {
+            Some("ray") => against_ray(&others),
+            Some("serve") => against_serve::run(&others),
+            _ => bail!("--against takes what to compare with: ray, or serve for servers of HTTP"),
         };
-        let cases = args[..at].iter().chain(&args[at + 2..]);
-        return against_ray(&wasmrun, &cases.collect::<Vec<_>>());
     }
+    let wasmrun = built()?;
     if let [flag, nodes] = args
         && flag == "--idle-nodes"
     {
@@ -44,13 +44,26 @@ pub fn run(args: &[String]) -> Result<()> {
     shell::run(&mut bench)
 }
 
-fn against_ray(wasmrun: &Path, cases: &[&String]) -> Result<()> {
+/// The release binary, with the guests built, too.
+fn built() -> Result<PathBuf> {
+    let wasmrun = demo::build_wasmrun(demo::Build::Release)?;
+    guests::build()?;
+    Ok(wasmrun)
+}
+
+fn against_ray(cases: &[&str]) -> Result<()> {
+    let wasmrun = built()?;
     let mut bench = alone(&ray()?);
     bench.arg(AGAINST_RAY).arg(wasmrun);
     bench.args([GUEST, FLOW_GUEST]);
     bench.args(cases);
-    eprintln!("$ {}", shell::show(&bench));
-    shell::run(&mut bench).context(
+    compare(&mut bench)
+}
+
+/// Runs a comparison, a command of [`alone`].
+pub(crate) fn compare(command: &mut Command) -> Result<()> {
+    eprintln!("$ {}", shell::show(command));
+    shell::run(command).context(
         "the comparison needs unshare (util-linux), ip (iproute2) and a kernel that lets users make \
          network namespaces",
     )
@@ -58,7 +71,7 @@ fn against_ray(wasmrun: &Path, cases: &[&String]) -> Result<()> {
 
 /// Runs a program in a network of its own with nothing in it but its loopback: Ray listens on every address that
 /// there is.
-fn alone(program: &Path) -> Command {
+pub(crate) fn alone(program: &Path) -> Command {
     let mut command = shell::command("unshare");
     command.args(["--net", "--map-root-user", "sh", "-c"]);
     command.arg("ip link set lo up && exec \"$@\"").arg("sh");
@@ -66,22 +79,29 @@ fn alone(program: &Path) -> Command {
     command
 }
 
-/// A Python that has Ray, in a virtual environment under `target`, made when it is first needed, and our package as it is now.
+/// A Python that has Ray and our package as it is now.
 fn ray() -> Result<PathBuf> {
-    let home = shell::target_dir().join("ray");
-    let python = home.join("bin/python3");
-    if !python.exists() {
-        eprintln!("bench: installing {RAY} into {} (once)…", home.display());
-        shell::run(shell::command("python3").args(["-m", "venv"]).arg(&home))
-            .context("the comparison needs Python 3.9 to 3.13 with its venv module")?;
-        let mut install = shell::command(&python);
-        install.args(["-m", "pip", "--quiet", "install", RAY, "numpy"]);
-        shell::run(&mut install)?;
-    }
+    let python = environment("ray", &[RAY, "numpy"])?;
     let wheel = python::wheel(python::Profile::Release)?;
     let mut install = shell::command(&python);
     install.args(["-m", "pip", "--quiet", "install", "--force-reinstall"]);
     shell::run(install.arg("--no-deps").arg(wheel))?;
+    Ok(python)
+}
+
+/// The Python of a virtual environment in a folder of `target`, which is made with these packages when it is first needed.
+pub(crate) fn environment(folder: &str, packages: &[&str]) -> Result<PathBuf> {
+    let home = shell::target_dir().join(folder);
+    let python = home.join("bin/python3");
+    if !python.exists() {
+        let list = packages.join(" ");
+        eprintln!("bench: installing {list} into {} (once)…", home.display());
+        shell::run(shell::command("python3").args(["-m", "venv"]).arg(&home))
+            .context("the comparison needs Python 3.9 to 3.13 with its venv module")?;
+        let mut install = shell::command(&python);
+        install.args(["-m", "pip", "--quiet", "install"]);
+        shell::run(install.args(packages))?;
+    }
     Ok(python)
 }
 

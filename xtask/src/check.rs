@@ -50,9 +50,9 @@ const STEPS: &[Step] = &[
         run: crate_layers,
     },
     Step {
-        name: "against-ray",
-        what: "the comparison with Ray reads and prints what it should, without Ray",
-        run: without_ray,
+        name: "comparisons",
+        what: "the comparisons with Ray and other servers read and print what they should, without those",
+        run: comparisons,
     },
     Step {
         name: "guests",
@@ -258,15 +258,18 @@ fn crate_layers() -> Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-fn without_ray() -> Result<Outcome> {
+fn comparisons() -> Result<Outcome> {
     if !shell::succeeds(shell::command("python3").arg("--version")) {
         return Ok(Outcome::Skipped("there is no python3"));
     }
-    let mut test = shell::command("python3");
-    // Its compiled form would lie in the checkout.
-    test.args(["-B", "xtask/src/against_ray_test.py", "--quiet"]);
-    shell::run(&mut test)?;
-    Ok(Outcome::Done)
+    let tests = ["against_ray_test.py", "against_serve_test.py"];
+    all_of(tests.map(|test| {
+        let mut command = shell::command("python3");
+        // Its compiled form would lie in the checkout.
+        command.arg("-B").arg(format!("xtask/src/{test}"));
+        command.arg("--quiet");
+        command
+    }))
 }
 
 fn build_guests() -> Result<Outcome> {

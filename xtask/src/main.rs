@@ -4,6 +4,7 @@
 //! WebAssembly modules, `demo` shows the project at work, `test` (in `check`) does all that CI
 //! does, `bench` measures. Anything a person can run by hand is shown as the command they would type.
 
+mod against_serve;
 mod bench;
 mod browser;
 mod check;
@@ -42,9 +43,10 @@ Commands:
   screenshots       the pictures of a node's page in docs/images, by a Chromium without a screen
   guests            build the guests of examples/ and tests/guests/ to target/guests/*.wasm
   bench [ARGS…]     build everything, then `wasmrun bench` with ARGS; with `--against ray`, the
-                    same cases on Ray beside ours; with `--idle-nodes N`, what an idle cluster of N
-                    nodes on this machine costs; with `--page`, what a long history and an open
-                    page cost, with a Chromium
+                    same cases on Ray beside ours; with `--against serve`, `wasmrun serve` and other
+                    servers of HTTP; with `--idle-nodes N`, what an idle cluster of N nodes on this
+                    machine costs; with `--page`, what a long history and an open page cost, with a
+                    Chromium
   help              this text";
 
 fn main() -> ExitCode {
