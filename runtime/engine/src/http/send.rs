@@ -70,9 +70,10 @@ pub(super) async fn send(sending: Sending, mut request: Request<WasiBody>) -> Re
 }
 
 fn origin_form(uri: &Uri) -> Uri {
-    let path = uri.path_and_query().map_or("/", |it| it.as_str());
-    let path = if path.is_empty() { "/" } else { path };
-    path.parse().unwrap_or_else(|_| Uri::from_static("/"))
+    // Written out, a query has a path before it.
+    let path = uri.path_and_query().map(ToString::to_string);
+    let path = path.and_then(|it| it.parse().ok());
+    path.unwrap_or_else(|| Uri::from_static("/"))
 }
 
 async fn connect(sending: &Sending) -> Result<Box<dyn Connection>, Error> {
@@ -197,5 +198,23 @@ impl Body for Watched {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_told_the_path_and_the_query_alone() {
+        for (uri, told) in [
+            ("http://a.org", "/"),
+            ("http://a.org?x=1", "/?x=1"),
+            ("https://a.org:81/b?x=1", "/b?x=1"),
+            ("http://a.org//b.org/c", "//b.org/c"),
+        ] {
+            let uri: Uri = uri.parse().unwrap();
+            assert_eq!(origin_form(&uri).to_string(), told);
+        }
     }
 }
