@@ -8,7 +8,7 @@ use wasmrun_model::failure::{Frame, LimitHit, LimitKind, TaskError};
 use wasmtime::{Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use crate::run::{MOST_HANDLES, Sandbox};
+use crate::run::Sandbox;
 
 /// Something of the host failed in a call of the guest's, which did nothing wrong.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,8 @@ impl Sandbox {
         let message = match trap {
             Some(trap) => trap.to_string(),
             None if text.contains(OUT_OF_HANDLES) => format!(
-                "it has {MOST_HANDLES} handles, as many as a sandbox may; drop those that are not needed"
+                "it has {} handles, as many as a sandbox may; drop those that are not needed",
+                self.module.most_handles()
             ),
             None if text.contains(OUT_OF_FUEL) => format!(
                 "it passed more than {} bytes to the host in one call; pass less at a time",

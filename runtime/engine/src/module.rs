@@ -17,6 +17,7 @@ use crate::http::answer::HttpHandler;
 use crate::load::{Code, Facts, LoadError, Origin};
 use crate::prefault::DirtyPages;
 use crate::room::Needs;
+use crate::run::{MOST_HANDLES, MOST_HTTP_HANDLES};
 use crate::state::TaskState;
 
 /// A loaded module. Cheap to clone.
@@ -324,6 +325,15 @@ impl Module {
     /// Whether it can answer HTTP requests: it exports `wasi:http/incoming-handler` of WASI 0.2, or `wasi:http/handler` of 0.3.
     pub fn is_http_handler(&self) -> bool {
         self.http_handler().is_some()
+    }
+
+    /// How many handles a sandbox of it may have.
+    pub(crate) fn most_handles(&self) -> usize {
+        let has_http = self.imports().iter().any(|it| it.starts_with("wasi:http/"));
+        match has_http {
+            true => MOST_HTTP_HANDLES,
+            false => MOST_HANDLES,
+        }
     }
 
     /// Whether the host itself refuses files that could block a thread for ever.

@@ -148,6 +148,8 @@ async fn run_unhurried(
 
 /// How many handles a sandbox may have: some tens of bytes each, on the host.
 pub(crate) const MOST_HANDLES: usize = 1 << 19;
+/// The same of a module that imports HTTP: each may be headers or pieces of a body, up to 80 KiB on the host.
+pub(crate) const MOST_HTTP_HANDLES: usize = 1 << 14;
 
 /// A store that is about to hold one instance.
 pub(crate) struct Sandbox {
@@ -162,9 +164,10 @@ pub(crate) struct Sandbox {
 }
 
 fn new_store(engine: &wasmtime::Engine, state: TaskState, fuel: usize) -> TaskStore {
+    let handles = state.module.most_handles();
     let mut store = Store::new(engine, state);
     store.limiter(|state| &mut state.limiter);
-    store.set_max_component_handles(MOST_HANDLES);
+    store.set_max_component_handles(handles);
     store.set_epoch_deadline(1);
     store.epoch_deadline_async_yield_and_update(1);
     store.set_hostcall_fuel(fuel);

@@ -29,6 +29,10 @@ mod send;
 const MOST_REQUESTS: usize = 100;
 /// How many lines about refusals one sandbox's log gets: a guest may try for ever.
 const MOST_TOLD: usize = 10;
+/// How large headers may be that a guest makes, in memory. Those of a request that it passes on are smaller.
+const MOST_FIELD_BYTES: usize = 80 << 10;
+/// How much of a body the host takes from a guest at a time. Of each body it has two such pieces at most.
+const PIECE_BYTES: usize = 16 << 10;
 /// How long a request waits for a connection, a name included, where the guest says nothing, and at most.
 const CONNECT_TIME: Duration = Duration::from_secs(60);
 /// The same, for the head of the response, and between two pieces of its body.
@@ -48,8 +52,10 @@ struct Outgoing {
 
 impl Http {
     pub(crate) fn new(hosts: &[HttpHost], output: Arc<TaskOutput>) -> Self {
+        let mut ctx = WasiHttpCtx::new();
+        ctx.set_field_size_limit(MOST_FIELD_BYTES);
         Self {
-            ctx: WasiHttpCtx::new(),
+            ctx,
             hooks: Outgoing {
                 hosts: hosts.into(),
                 open: Arc::new(Semaphore::new(MOST_REQUESTS)),
@@ -241,6 +247,14 @@ impl WasiHttpHooks for Outgoing {
             }
             send::send(sending, request).await
         })
+    }
+
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        PIECE_BYTES
+    }
+
+    fn p3_outgoing_body_chunk_size(&mut self) -> usize {
+        PIECE_BYTES
     }
 
     fn p2_error_from_hyper(&mut self, _: &hyper::Error) -> ErrorCode {

@@ -63,6 +63,12 @@ mod app {
         client::send_many(&Request::get(&url), n)
     }
 
+    /// Makes that many headers and keeps them: how many it has.
+    #[task]
+    pub fn hoard(n: u32) -> u64 {
+        client::hoard(n) as u64
+    }
+
     /// The headers of a response to GET.
     #[task]
     pub fn headers(url: String) -> Result<Vec<(String, String)>, String> {
