@@ -2,12 +2,16 @@
 //!
 //! Must not: listen, or decide what a client is told of a handler that fails.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::uri::Scheme as UriScheme;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::{Body, Frame, SizeHint};
 use hyper::{Request, Response};
 use tokio::sync::oneshot;
 use wasmrun_model::failure::TaskError;
@@ -71,16 +75,20 @@ impl Sandbox {
             TaskError::Sandbox("the module exports no handler of HTTP requests".into())
         })?;
         let instance = pin!(self.instantiate()).await?;
+        // Dropped before the sandbox is, however this ends.
+        let mut run = Run::default();
+        let failed = run.failed.clone();
         let answered = match handler {
             HttpHandler::P2(indices) => match indices.load(&mut self.store, &instance) {
-                Ok(proxy) => pin!(self.answer_p2(&proxy, exchange)).await,
+                Ok(proxy) => pin!(self.answer_p2(&proxy, exchange, failed)).await,
                 Err(error) => Err(error),
             },
             HttpHandler::P3(indices) => match indices.load(&mut self.store, &instance) {
-                Ok(service) => pin!(self.answer_p3(&service, exchange)).await,
+                Ok(service) => pin!(self.answer_p3(&service, exchange, failed)).await,
                 Err(error) => Err(error),
             },
         };
+        run.has_returned = answered.is_ok();
         answered.map_err(|error| self.failure(error))
     }
 
@@ -88,6 +96,7 @@ impl Sandbox {
         &mut self,
         proxy: &wasmtime_wasi_http::p2::bindings::Proxy,
         exchange: HttpExchange,
+        failed: Arc<AtomicBool>,
     ) -> wasmtime::Result<()> {
         let HttpExchange {
             request,
@@ -98,6 +107,7 @@ impl Sandbox {
         let mut http = self.store.data_mut().http();
         let request = http.new_incoming_request(scheme, request)?;
         let out = http.new_response_outparam_from_callback(move |response| {
+            let response = response.map(|it| it.map(|body| Ending::of(body, failed, None)));
             // Nobody may want it any more.
             let _ = answer.send(response.map_err(|code| code.to_string()));
         })?;
@@ -109,6 +119,7 @@ impl Sandbox {
         &mut self,
         service: &wasmtime_wasi_http::p3::bindings::Service,
         exchange: HttpExchange,
+        failed: Arc<AtomicBool>,
     ) -> wasmtime::Result<()> {
         let HttpExchange {
             request,
@@ -131,7 +142,7 @@ impl Sandbox {
                 let response = store.with(|it| response.into_http(it, async { Ok(()) }))?;
                 // The guest writes as long as its store is run: until the body has ended, or nobody wants it.
                 let (ended, end) = oneshot::channel();
-                let response = response.map(|body| Ending::new(body, ended).boxed_unsync());
+                let response = response.map(|body| Ending::of(body, failed, Some(ended)));
                 if answer.send(Ok(response)).is_ok() {
                     let _ = end.await;
                 }
@@ -160,38 +171,91 @@ fn with_scheme(request: Request<HttpBody>, is_tls: bool) -> Request<HttpBody> {
     Request::from_parts(head, body)
 }
 
-/// A body whose end somebody waits for.
-struct Ending {
-    body: HttpBody,
-    /// Dropped with the body.
-    _ended: oneshot::Sender<()>,
+/// A handler that runs. It has failed if it ends before it returns.
+#[derive(Default)]
+struct Run {
+    failed: Arc<AtomicBool>,
+    has_returned: bool,
 }
 
-impl Ending {
-    fn new(body: HttpBody, ended: oneshot::Sender<()>) -> Self {
-        Self {
-            body,
-            _ended: ended,
-        }
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.failed.store(!self.has_returned, Ordering::Release);
     }
 }
 
-impl hyper::body::Body for Ending {
+/// A handler's body. It ends with its sandbox, too: then it is whole only if the handler has not failed.
+struct Ending {
+    body: HttpBody,
+    failed: Arc<AtomicBool>,
+    /// Dropped with the body.
+    _ended: Option<oneshot::Sender<()>>,
+}
+
+impl Ending {
+    fn of(body: HttpBody, failed: Arc<AtomicBool>, ended: Option<oneshot::Sender<()>>) -> HttpBody {
+        let ending = Self {
+            body,
+            failed,
+            _ended: ended,
+        };
+        ending.boxed_unsync()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+}
+
+impl Body for Ending {
     type Data = Bytes;
     type Error = HttpError;
 
     fn poll_frame(
-        mut self: std::pin::Pin<&mut Self>,
-        cx: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Option<Result<hyper::body::Frame<Bytes>, HttpError>>> {
-        std::pin::Pin::new(&mut self.body).poll_frame(cx)
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            None if self.has_failed() => Poll::Ready(Some(Err(Error::HttpResponseIncomplete))),
+            frame => Poll::Ready(frame),
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.body.is_end_stream() && !self.has_failed()
     }
 
-    fn size_hint(&self) -> hyper::body::SizeHint {
+    fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Empty;
+
+    use super::*;
+
+    fn body(run: &Run) -> HttpBody {
+        let body = Empty::<Bytes>::new().map_err(|never| match never {});
+        Ending::of(body.boxed_unsync(), run.failed.clone(), None)
+    }
+
+    #[tokio::test]
+    async fn a_body_that_a_failed_handler_has_left_is_not_whole() {
+        let run = Run::default();
+        let mut whole = body(&run);
+        assert!(whole.is_end_stream() && whole.frame().await.is_none());
+        let mut broken = body(&run);
+        drop(run);
+        assert!(!broken.is_end_stream());
+        let frame = broken.frame().await;
+        assert!(matches!(frame, Some(Err(Error::HttpResponseIncomplete))));
+
+        let mut run = Run::default();
+        let mut left = body(&run);
+        run.has_returned = true;
+        drop(run);
+        assert!(left.frame().await.is_none(), "it has returned");
     }
 }
