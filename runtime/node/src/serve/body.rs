@@ -1,18 +1,91 @@
-//! The body of a response on its way to a client.
+//! The bodies of a request and of its response, on their way from and to a client.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use hyper::body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::header::{CONTENT_LENGTH, HeaderMap};
+use hyper::{Method, StatusCode};
+use tokio::time::{Sleep, sleep};
 use wasmrun_engine::{HttpBody, HttpError};
 
 use super::front::InProgress;
+use super::listen::IDLE;
+
+/// A client's body, which fails when the handler waits for more and nothing comes for too long.
+pub(super) struct Upload {
+    body: Incoming,
+    silence: Option<Pin<Box<Sleep>>>,
+}
+
+impl Upload {
+    pub(super) fn new(body: Incoming) -> Self {
+        Self {
+            body,
+            silence: None,
+        }
+    }
+}
+
+impl Body for Upload {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            self.silence = None;
+            return Poll::Ready(frame.map(|it| it.map_err(Into::into)));
+        }
+        let silence = self.silence.get_or_insert_with(|| Box::pin(sleep(IDLE)));
+        ready!(silence.as_mut().poll(cx));
+        Poll::Ready(Some(Err(HttpError::ConnectionReadTimeout)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
 
 /// A handler's body, which tells its request how it ends.
 pub(super) struct Response {
-    pub(super) body: HttpBody,
-    pub(super) request: InProgress,
+    body: HttpBody,
+    /// How many bytes of it the client still gets, where that is known.
+    left: Option<u64>,
+    request: InProgress,
+}
+
+impl Response {
+    /// The body of a response, of which the client gets so many bytes, if that is known.
+    pub(super) fn new(body: HttpBody, length: Option<u64>, request: InProgress) -> Self {
+        let mut response = Self {
+            body,
+            left: length,
+            request,
+        };
+        response.look();
+        response
+    }
+
+    /// Reads what the client of a HEAD does not get, so that the handler does not fail to write it.
+    pub(super) async fn discard(mut self) {
+        while let Some(Ok(_)) = self.body.frame().await {}
+    }
+
+    fn look(&mut self) {
+        // Whoever knows that nothing comes behind it does not ask again.
+        if self.left == Some(0) || self.body.is_end_stream() {
+            self.request.is_whole();
+        }
+    }
 }
 
 impl Body for Response {
@@ -23,15 +96,14 @@ impl Body for Response {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        self.request.wants_more();
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         match &polled {
             Poll::Ready(Some(Ok(frame))) => {
-                let bytes = frame.data_ref().map_or(0, |data| data.remaining());
-                self.request.sent(bytes as u64);
-                // Whoever knows that nothing comes behind it does not ask again.
-                if self.body.is_end_stream() {
-                    self.request.is_whole();
-                }
+                let bytes = frame.data_ref().map_or(0, |data| data.remaining()) as u64;
+                self.request.sent(bytes);
+                self.left = self.left.map(|left| left.saturating_sub(bytes));
+                self.look();
             }
             Poll::Ready(None) => self.request.is_whole(),
             Poll::Ready(Some(Err(_))) | Poll::Pending => {}
@@ -45,5 +117,36 @@ impl Body for Response {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// How many bytes of a response's body its client gets, if its head or the request's method says so.
+pub(super) fn length(method: &Method, status: StatusCode, headers: &HeaderMap) -> Option<u64> {
+    let is_bare = *method == Method::HEAD
+        || *method == Method::CONNECT && status.is_success()
+        || status.is_informational()
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    if is_bare {
+        return Some(0);
+    }
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn the_head_says_how_much_comes() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(length(&Method::GET, StatusCode::OK, &headers), None);
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("7"));
+        assert_eq!(length(&Method::POST, StatusCode::OK, &headers), Some(7));
+        // The head is that of another response.
+        assert_eq!(length(&Method::HEAD, StatusCode::OK, &headers), Some(0));
+        let unchanged = StatusCode::NOT_MODIFIED;
+        assert_eq!(length(&Method::GET, unchanged, &headers), Some(0));
     }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use http_body_util::BodyExt as _;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{HOST, HeaderMap};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use parking_lot::RwLock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use wasmrun_engine::{HttpBody, HttpExchange, Input};
@@ -83,16 +84,20 @@ impl Front {
         one: OneOf,
     ) -> Response<HttpBody> {
         let mut under_way = InProgress::new(self.clone(), &request, client, one);
+        let method = request.method().clone();
         match self.answered(request, is_tls, &mut under_way).await {
             Ok(response) => {
                 under_way.status = response.status().as_u16();
-                response.map(|body| {
-                    if body.is_end_stream() {
-                        under_way.is_whole();
-                    }
-                    let request = under_way;
-                    body::Response { body, request }.boxed_unsync()
-                })
+                let (head, body) = response.into_parts();
+                let length = body::length(&method, head.status, &head.headers);
+                let is_discarded = method == Method::HEAD && !body.is_end_stream();
+                let body = body::Response::new(body, length, under_way);
+                if is_discarded {
+                    tokio::spawn(body.discard());
+                    let nothing = Empty::<Bytes>::new().map_err(|never| match never {});
+                    return Response::from_parts(head, nothing.boxed_unsync());
+                }
+                Response::from_parts(head, body.boxed_unsync())
             }
             Err(problem) => {
                 under_way.status = problem.status.as_u16();
@@ -134,7 +139,7 @@ impl Front {
         let call = self.call_of(request.headers());
         let (answer, answered) = oneshot::channel();
         let exchange = HttpExchange {
-            request: request.map(|body| body.map_err(Into::into).boxed_unsync()),
+            request: request.map(|body| body::Upload::new(body).boxed_unsync()),
             is_tls,
             answer,
         };
@@ -214,7 +219,7 @@ pub(super) struct InProgress {
     is_whole: bool,
     task: Option<TaskHandle>,
     place: Option<OwnedSemaphorePermit>,
-    _of_connection: OneOf,
+    of_connection: OneOf,
 }
 
 impl InProgress {
@@ -231,7 +236,7 @@ impl InProgress {
             is_whole: false,
             task: None,
             place: None,
-            _of_connection: one,
+            of_connection: one,
             front,
         }
     }
@@ -244,6 +249,12 @@ impl InProgress {
     /// So many bytes of the body more are on their way.
     pub(super) fn sent(&mut self, bytes: u64) {
         self.bytes += bytes;
+        self.of_connection.is_unread();
+    }
+
+    /// There is room for more of the body.
+    pub(super) fn wants_more(&self) {
+        self.of_connection.is_read();
     }
 
     /// The response is on its way as a whole.

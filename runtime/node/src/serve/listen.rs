@@ -1,7 +1,7 @@
 //! The connections of a service.
 //!
-//! Must not: let a connection stay that has no request under way for longer than [`IDLE`], or take more than
-//! [`MOST_CONNECTIONS`] at a time.
+//! Must not: let a connection stay that has no request under way for longer than [`IDLE`], or whose client does not take a
+//! piece of a response for as long; or take more than [`MOST_CONNECTIONS`] at a time.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,13 +26,17 @@ use super::stats::{OneOf, Requests};
 const MOST_CONNECTIONS: usize = 16 << 10;
 /// How long the head of a request may take to come, and TLS to agree.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
-/// How long a connection may stay without a request.
-const IDLE: Duration = Duration::from_secs(75);
+/// How long a connection may stay without a request, and how long a client may take for a piece of a body.
+pub(super) const IDLE: Duration = Duration::from_secs(75);
 /// The largest head of a request, in bytes.
 const MOST_HEAD_BYTES: usize = 64 << 10;
 const MOST_HEADERS: usize = 128;
 /// How many requests of one HTTP/2 connection may be under way.
 const MOST_STREAMS: u32 = 200;
+/// How much of the bodies of requests an HTTP/2 connection may send before they are read.
+const WINDOW_BYTES: u32 = 256 << 10;
+/// How much of one response may wait in memory for such a connection.
+const SEND_BYTES: usize = 64 << 10;
 /// How soon a socket that gives an error is asked again.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -114,7 +118,10 @@ impl Connection {
             .http2()
             .timer(TokioTimer::new())
             .max_concurrent_streams(MOST_STREAMS)
-            .max_header_list_size(MOST_HEAD_BYTES as u32);
+            .max_header_list_size(MOST_HEAD_BYTES as u32)
+            .initial_stream_window_size(WINDOW_BYTES)
+            .initial_connection_window_size(WINDOW_BYTES)
+            .max_send_buf_size(SEND_BYTES);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
         let mut is_leaving = false;
         loop {
@@ -142,12 +149,16 @@ impl Connection {
     }
 }
 
-/// Ends when a connection has had no request for too long.
+/// Ends when a connection has had no request for too long, or has a response that the client does not read.
 async fn idle(requests: &Requests) {
     let mut seen = requests.ever();
     let mut silent = Duration::ZERO;
     loop {
         tokio::time::sleep(HEAD_PATIENCE).await;
+        let unread = requests.unread_since();
+        if unread.is_some_and(|since| since.elapsed() >= IDLE) {
+            return;
+        }
         if requests.now() > 0 || requests.ever() != seen {
             seen = requests.ever();
             silent = Duration::ZERO;

@@ -1,8 +1,11 @@
 //! What a service counts.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::guests::counters::{Counter, Latency};
 
@@ -50,6 +53,8 @@ impl Stats {
 pub(super) struct Requests {
     now: AtomicUsize,
     ever: AtomicUsize,
+    /// Those that have given the client a piece of a response, and since when it has not taken that.
+    unread: Mutex<BTreeMap<usize, Instant>>,
 }
 
 impl Requests {
@@ -60,23 +65,45 @@ impl Requests {
     pub(super) fn ever(&self) -> usize {
         self.ever.load(Ordering::Relaxed)
     }
+
+    /// Since when the client has not taken a piece of a response.
+    pub(super) fn unread_since(&self) -> Option<Instant> {
+        self.unread.lock().values().min().copied()
+    }
 }
 
 /// One of them, until it is dropped.
 #[derive(Debug)]
-pub(super) struct OneOf(Arc<Requests>);
+pub(super) struct OneOf {
+    requests: Arc<Requests>,
+    number: usize,
+}
 
 impl OneOf {
     pub(super) fn new(requests: &Arc<Requests>) -> Self {
         requests.now.fetch_add(1, Ordering::Relaxed);
-        requests.ever.fetch_add(1, Ordering::Relaxed);
-        Self(requests.clone())
+        Self {
+            number: requests.ever.fetch_add(1, Ordering::Relaxed),
+            requests: requests.clone(),
+        }
+    }
+
+    /// The client was given a piece of the response.
+    pub(super) fn is_unread(&self) {
+        let mut unread = self.requests.unread.lock();
+        unread.entry(self.number).or_insert_with(Instant::now);
+    }
+
+    /// The client has taken what it was given.
+    pub(super) fn is_read(&self) {
+        self.requests.unread.lock().remove(&self.number);
     }
 }
 
 impl Drop for OneOf {
     fn drop(&mut self) {
-        self.0.now.fetch_sub(1, Ordering::Relaxed);
+        self.is_read();
+        self.requests.now.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -108,5 +135,28 @@ impl ServiceStats {
     /// All requests.
     pub fn requests(&self) -> u64 {
         self.by_class.iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_does_not_read_is_seen_until_it_does() {
+        let requests = Arc::new(Requests::default());
+        let [one, other] = [OneOf::new(&requests), OneOf::new(&requests)];
+        assert_eq!(requests.unread_since(), None);
+        one.is_unread();
+        let since = requests.unread_since();
+        assert!(since.is_some());
+        other.is_unread();
+        // What comes behind does not make it later.
+        one.is_unread();
+        assert_eq!(requests.unread_since(), since);
+        one.is_read();
+        assert!(requests.unread_since() >= since, "that of the other");
+        drop(other);
+        assert_eq!((requests.unread_since(), requests.now()), (None, 1));
     }
 }
