@@ -24,7 +24,7 @@ use super::stats::{OneOf, Requests};
 
 /// How many connections there may be at a time. More wait in the socket's own queue.
 const MOST_CONNECTIONS: usize = 16 << 10;
-/// How long the head of a request may take to come, and TLS to agree.
+/// How long the head of the first request may take to come, and TLS to agree.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a connection may stay without a request, and how long a client may take for a piece of a body.
 pub(super) const IDLE: Duration = Duration::from_secs(75);
@@ -107,22 +107,8 @@ impl Connection {
             let (front, one) = (front.clone(), OneOf::new(&counted));
             async move { Ok::<_, Infallible>(front.answer(request, (client, is_tls), one).await) }
         });
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder
-            .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_PATIENCE)
-            .max_buf_size(MOST_HEAD_BYTES)
-            .max_headers(MOST_HEADERS);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(MOST_STREAMS)
-            .max_header_list_size(MOST_HEAD_BYTES as u32)
-            .initial_stream_window_size(WINDOW_BYTES)
-            .initial_connection_window_size(WINDOW_BYTES)
-            .max_send_buf_size(SEND_BYTES);
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+        let protocols = protocols();
+        let mut connection = pin!(protocols.serve_connection(TokioIo::new(stream), answer));
         let mut is_leaving = false;
         loop {
             tokio::select! {
@@ -149,6 +135,27 @@ impl Connection {
     }
 }
 
+/// HTTP/1 and HTTP/2, within our limits.
+fn protocols() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // It runs while a connection is idle, too. For the first head there is less time, see `idle`.
+        .header_read_timeout(IDLE)
+        .max_buf_size(MOST_HEAD_BYTES)
+        .max_headers(MOST_HEADERS);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MOST_STREAMS)
+        .max_header_list_size(MOST_HEAD_BYTES as u32)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .max_send_buf_size(SEND_BYTES);
+    builder
+}
+
 /// Ends when a connection has had no request for too long, or has a response that the client does not read.
 async fn idle(requests: &Requests) {
     let mut seen = requests.ever();
@@ -168,6 +175,41 @@ async fn idle(requests: &Requests) {
         // Whoever connects has something to ask.
         if seen == 0 || silent >= IDLE {
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::body::Incoming;
+    use hyper::{Request, Response};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_may_be_idle_between_requests() {
+        let (mut client, server) = tokio::io::duplex(1 << 10);
+        let answer = service_fn(|_: Request<Incoming>| async {
+            Ok::<_, Infallible>(Response::new(String::new()))
+        });
+        let protocols = protocols();
+        let mut serving = pin!(protocols.serve_connection(TokioIo::new(server), answer));
+        let asking = async {
+            for _ in 0..2 {
+                let request = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n";
+                client.write_all(request).await.unwrap();
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(client.read_u8().await.unwrap());
+                }
+                assert!(head.starts_with(b"HTTP/1.1 200 OK\r\n"));
+                tokio::time::advance(IDLE - HEAD_PATIENCE).await;
+            }
+        };
+        tokio::select! {
+            ended = serving.as_mut() => panic!("it was closed: {ended:?}"),
+            () = asking => {}
         }
     }
 }
