@@ -185,6 +185,14 @@ fn a_server_that_is_granted_is_reached() {
 }
 
 #[test]
+fn a_large_body_goes_in_pieces() {
+    let server = Server::start(|asked| ok(asked.body.len().to_string().as_bytes()));
+    let upload = format!("upload(\"{}\", 300000)", server.url("/"));
+    let counted = returned(call(&upload, &[&server.address.to_string()]));
+    assert_eq!(counted, json!([200, b"300000"]));
+}
+
+#[test]
 fn no_requests_by_default() {
     let server = Server::plain();
     let (url, address) = (server.url("/"), server.address);

@@ -20,7 +20,7 @@ use wasmtime_wasi_http::{
     Error, RequestOptions, WasiBody, WasiHttpCtx, WasiHttpCtxView, WasiHttpHooks,
 };
 
-use crate::stdio::TaskOutput;
+use crate::stdio::{CHUNK_BYTES, TaskOutput};
 
 pub(crate) mod answer;
 mod send;
@@ -33,6 +33,8 @@ const MOST_TOLD: usize = 10;
 const MOST_FIELD_BYTES: usize = 80 << 10;
 /// How much of a body the host takes from a guest at a time. Of each body it has two such pieces at most.
 const PIECE_BYTES: usize = 16 << 10;
+// What a stream permits may be written: see `host::streams`.
+const _: () = assert!(PIECE_BYTES <= CHUNK_BYTES);
 /// How long a request waits for a connection, a name included, where the guest says nothing, and at most.
 const CONNECT_TIME: Duration = Duration::from_secs(60);
 /// The same, for the head of the response, and between two pieces of its body.

@@ -29,6 +29,18 @@ mod app {
         client::send(&request)?.read()
     }
 
+    /// Sends that many zeros: the status and the body of the response.
+    #[task]
+    pub fn upload(url: String, n: u32) -> Result<(u16, Vec<u8>), String> {
+        let zeros = vec![0_u8; n as usize];
+        let request = Request {
+            method: "POST",
+            body: &zeros,
+            ..Request::get(&url)
+        };
+        client::send(&request)?.read()
+    }
+
     /// A GET that waits only so long for the head of the response, and for each piece of its body.
     #[task]
     pub fn fetch_within(
