@@ -105,8 +105,9 @@ impl Body for Response {
                 self.left = self.left.map(|left| left.saturating_sub(bytes));
                 self.look();
             }
-            Poll::Ready(None) => self.request.is_whole(),
-            Poll::Ready(Some(Err(_))) | Poll::Pending => {}
+            Poll::Ready(None) if self.left.is_none() => self.request.is_whole(),
+            // Shorter than its head says: the server cuts it off.
+            Poll::Ready(None | Some(Err(_))) | Poll::Pending => {}
         }
         polled
     }
