@@ -208,7 +208,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
             things::scheduling::scheduling(command.as_ref(), &cli.global, printer)
         }
         Command::Serve(options) => serve::serve(options, &cli.global, printer),
-        Command::Service { command } => serve::service(command, &cli.global, printer),
+        Command::Service { command } => things::services::service(command, &cli.global, printer),
         Command::Inspect(inspect) => inspect::inspect(inspect, printer),
         Command::Annotate(annotate) => annotate::annotate(annotate, printer),
         Command::Simulate(simulate) => simulate::simulate(simulate, printer),

@@ -1,4 +1,4 @@
-//! `wasmrun serve` and `wasmrun service`: HTTP requests that a module answers.
+//! `wasmrun serve`: HTTP requests that a module answers.
 //!
 //! Owns what is printed of it, and when it ends. The service itself is the node's: one inside this command, or the one that
 //! runs.
@@ -14,12 +14,12 @@ use time::OffsetDateTime;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{self, Bytes, RefusalKind, What};
+use wasmrun_client::wire::{self, Bytes, RefusalKind};
 use wasmrun_engine::Listener;
 use wasmrun_model::id::Digest;
 use wasmrun_node::{Answers, AnswersError, JobError, Served, Service, ServiceConfig};
 
-use crate::args::{Global, Output, Serve, ServiceCommand};
+use crate::args::{Global, Output, Serve};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::log::stamp;
 use crate::printer::Printer;
@@ -27,7 +27,7 @@ use crate::submit::{
     Route, grants, milliseconds, overrides, pump, wants_own_node, wire_grants, wire_limits,
     wire_terms,
 };
-use crate::{local, remote, things};
+use crate::{local, remote};
 
 /// How many chunks of what handlers print may be under way before they wait.
 const CHUNKS_IN_FLIGHT: usize = 64;
@@ -56,24 +56,6 @@ pub fn serve(options: &Serve, global: &Global, printer: &Printer) -> CommandResu
     match found {
         Some(client) => at_node(&client, options, (name, tls), &stop, printer),
         None => in_command(options, (name, tls), &stop, printer),
-    }
-}
-
-/// `service`.
-pub fn service(command: &ServiceCommand, global: &Global, printer: &Printer) -> CommandResult {
-    match command {
-        ServiceCommand::List => things::show(What::Services, Vec::new(), global, printer),
-        ServiceCommand::Stop {
-            name,
-            drain,
-            tenant,
-        } => {
-            let client = remote::connect(global, tenant)?;
-            let stopped = client.wait(client.stop_service(name, *drain));
-            stopped.map_err(remote::failed)?;
-            printer.note(format_args!("service {name} has ended"));
-            Ok(())
-        }
     }
 }
 

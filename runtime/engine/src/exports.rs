@@ -8,7 +8,7 @@ use wasmtime::component::{Component, ComponentExportIndex};
 
 use crate::call::CallPlan;
 use crate::class::{Class, Lane, Method};
-use crate::http::answer::HttpHandler;
+use crate::http_answer::HttpHandler;
 use crate::module::{Function, Skipped};
 use crate::types::{constructor_type, function_type, method_type, restore_type};
 

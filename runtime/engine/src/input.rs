@@ -16,7 +16,7 @@ use wasmtime_wasi::cli::{IsTerminal, StdinStream};
 use wasmtime_wasi::p2::pipe::MemoryInputPipe;
 use wasmtime_wasi::p2::{InputStream, Pollable, StreamError, StreamResult};
 
-use crate::http::answer::HttpExchange;
+use crate::http_answer::HttpExchange;
 use crate::stdio::lock;
 
 /// What a guest reads from standard input.

@@ -13,7 +13,7 @@ use crate::call::CallPlan;
 use crate::class::{Class, ClassIndex};
 use crate::exports::{Exports, FastLane};
 use crate::flavor::{Flavor, Runtime};
-use crate::http::answer::HttpHandler;
+use crate::http_answer::HttpHandler;
 use crate::load::{Code, Facts, LoadError, Origin};
 use crate::prefault::DirtyPages;
 use crate::room::Needs;

@@ -14,6 +14,7 @@ mod rerun;
 mod results;
 mod rows;
 pub mod scheduling;
+pub mod services;
 mod status;
 pub mod tenants;
 pub mod timeline;
@@ -91,8 +92,7 @@ pub fn tokens(global: &Global, printer: &Printer) -> CommandResult {
     show(What::Tokens, Vec::new(), global, printer)
 }
 
-/// Shows a list.
-pub fn show(
+fn show(
     what: What,
     filters: Vec<(String, String)>,
     global: &Global,

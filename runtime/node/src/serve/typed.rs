@@ -11,6 +11,7 @@ use wasmrun_model::value::codec::{decode, encode};
 use wasmrun_model::value::{DecodeLimits, FunctionType, Value};
 
 use super::answers::Functions;
+use super::body::Upload;
 use super::front::{Front, InProgress};
 use super::problem::{Problem, json, whole};
 use crate::records::job::Call;
@@ -67,7 +68,7 @@ impl Front {
 
 async fn whole_body(body: Incoming, most: u64) -> Result<Bytes, Problem> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    match Limited::new(body, most).collect().await {
+    match Limited::new(Upload::new(body), most).collect().await {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,

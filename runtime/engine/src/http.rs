@@ -1,7 +1,7 @@
-//! HTTP (`wasi:http`): requests that guests send, by what they were granted, and those that they answer ([`answer`]).
+//! HTTP (`wasi:http`): requests that guests send, by what they were granted, and those that they answer ([`crate::http_answer`]).
 //!
 //! Owns which request may be sent and what a guest and its log hear of one that may not. Must not: connect: that is
-//! [`send`].
+//! [`crate::http_send`].
 //!
 //! Every request is checked by itself, a redirection that a guest follows too: the name that it is for, and then each
 //! address that the name turns out to have (see [`HttpHost`]).
@@ -21,9 +21,6 @@ use wasmtime_wasi_http::{
 };
 
 use crate::stdio::{CHUNK_BYTES, TaskOutput};
-
-pub(crate) mod answer;
-mod send;
 
 /// How many requests of one sandbox may be under way; others wait.
 const MOST_REQUESTS: usize = 100;
@@ -92,7 +89,7 @@ impl Told {
 
 /// Why a request was not sent.
 #[derive(Debug, PartialEq, thiserror::Error)]
-enum Refused {
+pub(crate) enum Refused {
     #[error("a request to {0} was refused: it was not granted; grant it with --http {0}")]
     NotGranted(String),
     #[error(
@@ -113,14 +110,14 @@ impl From<&Refused> for Error {
 
 /// Where a request goes.
 #[derive(Debug, PartialEq)]
-struct Target {
-    host: TargetHost,
-    port: u16,
-    is_tls: bool,
+pub(crate) struct Target {
+    pub(crate) host: TargetHost,
+    pub(crate) port: u16,
+    pub(crate) is_tls: bool,
 }
 
 #[derive(Debug, PartialEq)]
-enum TargetHost {
+pub(crate) enum TargetHost {
     Name(String),
     Address(IpAddr),
 }
@@ -164,7 +161,7 @@ impl Target {
     }
 
     /// Those of the addresses of a name that it may lead to.
-    fn reachable(
+    pub(crate) fn reachable(
         name: &str,
         hosts: &[HttpHost],
         addresses: impl IntoIterator<Item = SocketAddr>,
@@ -189,24 +186,24 @@ impl Target {
 }
 
 /// What sends one request.
-struct Sending {
-    target: Target,
-    hosts: Arc<[HttpHost]>,
-    told: Arc<Told>,
-    open: Arc<Semaphore>,
-    connect: Duration,
-    first_byte: Duration,
-    between_bytes: Duration,
+pub(crate) struct Sending {
+    pub(crate) target: Target,
+    pub(crate) hosts: Arc<[HttpHost]>,
+    pub(crate) told: Arc<Told>,
+    pub(crate) open: Arc<Semaphore>,
+    pub(crate) connect: Duration,
+    pub(crate) first_byte: Duration,
+    pub(crate) between_bytes: Duration,
 }
 
 impl Sending {
-    fn refuse(&self, refused: &Refused) -> Error {
+    pub(crate) fn refuse(&self, refused: &Refused) -> Error {
         self.told.say(refused);
         refused.into()
     }
 
     /// Waits for its turn among the requests of its sandbox.
-    async fn turn(&self) -> Result<OwnedSemaphorePermit, Error> {
+    pub(crate) async fn turn(&self) -> Result<OwnedSemaphorePermit, Error> {
         match tokio::time::timeout(self.connect, self.open.clone().acquire_owned()).await {
             Ok(Ok(turn)) => Ok(turn),
             _ => Err(Error::ConnectionLimitReached),
@@ -215,7 +212,7 @@ impl Sending {
 }
 
 /// A response, and what moves its body along until that ends.
-type Sent = (
+pub(crate) type Sent = (
     hyper::Response<WasiBody>,
     Box<dyn Future<Output = Result<(), Error>> + Send>,
 );
@@ -247,7 +244,7 @@ impl WasiHttpHooks for Outgoing {
             if let Err(refused) = sending.target.check(&sending.hosts) {
                 return Err(sending.refuse(&refused));
             }
-            send::send(sending, request).await
+            http_send::send(sending, request).await
         })
     }
 

@@ -24,7 +24,7 @@ use wasmtime_wasi::runtime::spawn;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{Error, WasiBody};
 
-use super::{Sending, Sent, Target, TargetHost};
+use crate::http::{Sending, Sent, Target, TargetHost};
 
 /// The largest head of a response, in bytes.
 const MOST_HEAD_BYTES: usize = 128 << 10;
@@ -36,7 +36,7 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 /// Sends the request and waits for the head of its response.
-pub(super) async fn send(sending: Sending, mut request: Request<WasiBody>) -> Result<Sent, Error> {
+pub(crate) async fn send(sending: Sending, mut request: Request<WasiBody>) -> Result<Sent, Error> {
     let turn = sending.turn().await?;
     let connected = timeout(sending.connect, connect(&sending)).await;
     let connection = connected.map_err(|_| Error::ConnectionTimeout)??;
