@@ -73,7 +73,7 @@ impl Http {
 }
 
 /// The lines that a sandbox's log gets about requests that were refused.
-struct Told {
+pub(crate) struct Told {
     output: Arc<TaskOutput>,
     left: Semaphore,
 }
@@ -244,7 +244,7 @@ impl WasiHttpHooks for Outgoing {
             if let Err(refused) = sending.target.check(&sending.hosts) {
                 return Err(sending.refuse(&refused));
             }
-            http_send::send(sending, request).await
+            crate::http_send::send(sending, request).await
         })
     }
 
