@@ -18,6 +18,18 @@ const VERSION: &str = "version 1 of web";
 const PIECE_BYTES: usize = 64 << 10;
 /// How long `/ticks` pauses before each line.
 const PAUSE: Duration = Duration::from_millis(50);
+/// What `/page` answers: a page that reads the beginning of `/ticks` while that goes on, and then asks for a path that has
+/// what it has read.
+const PAGE: &str = r#"<!doctype html><title>ticks</title><script type="module">
+const response = await fetch("/ticks?n=1000000");
+let lines = "";
+for await (const piece of response.body.pipeThrough(new TextDecoderStream())) {
+  lines += piece;
+  if (lines.split("\n").length > 3) break;
+}
+await fetch("/hello?read=" + lines.split("\n").slice(0, 3));
+</script>
+"#;
 
 /// What answers.
 pub struct Server;
@@ -31,17 +43,35 @@ impl Guest for Server {
             "/hello" => say(response, 200, "hello\n"),
             "/echo" => echo(request, response),
             "/headers" => say(response, 200, &described(&request)),
+            "/trace" => {
+                let parent = context::trace_parent().unwrap_or_default();
+                say(response, 200, &format!("{parent}\n"));
+            }
+            "/sized" => sized(response),
+            "/nothing" => {
+                let (body, stream) = begin(response, 204, &[]);
+                finish(body, stream);
+            }
+            "/page" => {
+                let html = [("content-type", "text/html")];
+                let (body, mut stream) = begin(response, 200, &html);
+                write(&mut stream, PAGE.as_bytes());
+                finish(body, stream);
+            }
             "/count" => count(response, number("n")),
             "/ticks" => ticks(response, number("n")),
             "/trap" => panic!("asked to, before the answer"),
             "/late-trap" => {
-                let (_body, mut stream) = begin(response, 200);
+                let (_body, mut stream) = begin(response, 200, &[]);
                 write(&mut stream, b"the beginning\n");
                 panic!("asked to, in the middle of the answer");
             }
             "/never" => drop(response),
             "/hang" => loop {
                 black_box(());
+            },
+            "/grow" => loop {
+                std::mem::forget(black_box(vec![1_u8; 1 << 20]));
             },
             "/sleep" => {
                 thread::sleep(Duration::from_millis(number("ms")));
@@ -93,7 +123,7 @@ fn described(request: &IncomingRequest) -> String {
 fn echo(request: IncomingRequest, response: ResponseOutparam) {
     let incoming = request.consume().expect("nobody has taken it yet");
     let from = incoming.stream().expect("nobody has taken it yet");
-    let (body, mut to) = begin(response, 200);
+    let (body, mut to) = begin(response, 200, &[]);
     loop {
         match from.blocking_read(PIECE_BYTES as u64) {
             Ok(piece) => write(&mut to, &piece),
@@ -108,7 +138,7 @@ fn echo(request: IncomingRequest, response: ResponseOutparam) {
 
 /// A body of that many bytes.
 fn count(response: ResponseOutparam, bytes: u64) {
-    let (body, mut stream) = begin(response, 200);
+    let (body, mut stream) = begin(response, 200, &[]);
     let piece = [b'.'; PIECE_BYTES];
     let mut left = bytes;
     while left > 0 {
@@ -121,7 +151,7 @@ fn count(response: ResponseOutparam, bytes: u64) {
 
 /// That many lines, each when it is due.
 fn ticks(response: ResponseOutparam, lines: u64) {
-    let (body, mut stream) = begin(response, 200);
+    let (body, mut stream) = begin(response, 200, &[]);
     for line in 0..lines {
         thread::sleep(PAUSE);
         write(&mut stream, format!("{line}\n").as_bytes());
@@ -129,18 +159,32 @@ fn ticks(response: ResponseOutparam, lines: u64) {
     finish(body, stream);
 }
 
+/// A body whose length the head says.
+fn sized(response: ResponseOutparam) {
+    let text = b"of a length\n";
+    let length = text.len().to_string();
+    let (body, mut stream) = begin(response, 200, &[("content-length", &length)]);
+    write(&mut stream, text);
+    finish(body, stream);
+}
+
 fn say(response: ResponseOutparam, status: u16, text: &str) {
-    let (body, mut stream) = begin(response, status);
+    let (body, mut stream) = begin(response, status, &[]);
     write(&mut stream, text.as_bytes());
     finish(body, stream);
 }
 
-/// The head of an answer. What is written goes out from then on.
-fn begin(response: ResponseOutparam, status: u16) -> (OutgoingBody, OutputStream) {
+/// The head of an answer, with these headers. What is written goes out from then on.
+fn begin(
+    response: ResponseOutparam,
+    status: u16,
+    with: &[(&str, &str)],
+) -> (OutgoingBody, OutputStream) {
     let headers = Fields::new();
-    headers
-        .set("content-type", &[b"text/plain".to_vec()])
-        .expect("it is a header");
+    for (name, value) in [&[("content-type", "text/plain")], with].concat() {
+        let set = headers.set(name, &[value.as_bytes().to_vec()]);
+        set.expect("it is a header");
+    }
     let outgoing = OutgoingResponse::new(headers);
     outgoing.set_status_code(status).expect("it is a status");
     let body = outgoing.body().expect("nobody has taken it yet");
