@@ -1,0 +1,101 @@
+//! How requests end: handlers that fail, clients that go, services that stop.
+
+use std::net::TcpStream;
+
+use wasmrun_tests::{Stream, assert_says};
+
+use super::{Connection, Service, curl};
+use crate::node::Node;
+
+#[test]
+fn a_handler_that_fails_fails_its_request_alone() {
+    let mut service = Service::web(&[]);
+    let slow = Connection::slow(service.address);
+    let trap = service.get("/trap").problem(500);
+    let task = trap["task"].as_str().expect("it names its task");
+    // Why it failed is for those who run the service.
+    assert!(!trap.to_string().contains("asked to"), "{trap}");
+    service.wait_for(task);
+    service
+        .running
+        .wait_for(Stream::Err, "asked to, before the answer");
+    let never = service.get("/never").problem(500);
+    assert_says(&never["detail"].to_string(), &["without an answer"]);
+    service.is_well();
+    assert_eq!(finished(slow), "");
+}
+
+/// Ends a slow request: what came since it began.
+fn finished(mut slow: Connection) -> String {
+    slow.last_piece();
+    let rest = slow.read_until("0\r\n\r\n");
+    rest.trim_end_matches("0\r\n\r\n").trim().to_owned()
+}
+
+#[test]
+fn an_answer_that_fails_in_the_middle_is_cut_off() {
+    let service = Service::web(&[]);
+    let answer = service.get("/late-trap");
+    assert_eq!((answer.status, &*answer.body), (200, "the beginning\n"));
+    assert!(!answer.is_whole, "{answer:?}");
+    let url = format!("http://{}/late-trap", service.address);
+    for version in ["--http1.1", "--http2-prior-knowledge"] {
+        let (printed, code) = curl([version, &url]);
+        assert_says(&printed, &["the beginning\n"]);
+        assert_ne!(code, Some(0), "{version}: {printed}");
+    }
+    service.is_well();
+}
+
+#[test]
+fn a_client_that_goes_cancels_its_handler() {
+    let node = Node::start();
+    let mut service = Service::of_node(&node, &[]);
+    // Before there is an answer, and in the middle of one.
+    let mut hangs = service.open();
+    hangs.begin("GET /hang", "");
+    node.wait_for("running", 1);
+    drop(hangs);
+    node.wait_for("cancelled", 1);
+    service.wait_for("GET /hang 499 0 ");
+    let mut ticks = service.open();
+    ticks.begin("GET /ticks?n=1000000", "");
+    ticks.read_until("0\n");
+    drop(ticks);
+    node.wait_for("cancelled", 2);
+    service.is_well();
+    // The command goes, and so does its service.
+    let mut hangs = service.open();
+    hangs.begin("GET /hang", "");
+    node.wait_for("running", 1);
+    service.running.signal(rustix::process::Signal::KILL);
+    node.wait_for("cancelled", 3);
+    assert!(hangs.is_closed());
+}
+
+#[test]
+fn ctrl_c_lets_requests_under_way_end() {
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let service = Service::web(&[]);
+        let mut idle = service.open();
+        idle.begin("GET /hello", "");
+        idle.read_until("0\r\n\r\n");
+        let slow = Connection::slow(service.address);
+        service.running.signal(signal);
+        assert!(idle.is_closed());
+        while TcpStream::connect(service.address).is_ok() {}
+        assert_eq!(finished(slow), "");
+        let ended = service.running.end();
+        assert_eq!(ended.code, Some(0), "{ended}");
+        assert_says(&ended.stdout_text(), &["POST /echo 200 5 "]);
+    }
+}
+
+#[test]
+fn requests_do_not_keep_a_service_for_longer_than_it_drains() {
+    let service = Service::web(&["--drain", "1ms"]);
+    let mut slow = Connection::slow(service.address);
+    let ended = service.end();
+    let rest = slow.rest();
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "{rest:?}: {ended}");
+}

@@ -1,0 +1,75 @@
+//! Services that do not come to be, and services that stay.
+
+use std::net::TcpStream;
+
+use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
+
+use super::{Connection, Service, address, serve};
+use crate::node::Node;
+
+#[test]
+fn what_cannot_be_served_says_why() {
+    let service = Service::web(&[]);
+    let taken = service.address.to_string();
+    let fails = |name: &str, options: &[&str]| {
+        let ended = serve(name, options).run();
+        assert_ne!(ended.code, Some(0), "{ended}");
+        ended.stderr
+    };
+    let again = Wasmrun::new(["serve"]).arg(guest("web"));
+    let again = again.args(["--listen", &taken]).run();
+    assert_ne!(again.code, Some(0), "{again}");
+    assert_says(
+        &again.stderr,
+        &["cannot listen at", &taken, "name a free address"],
+    );
+    let said = fails("fixture", &[]);
+    assert_says(&said, &["exports no handler of HTTP requests", "--route"]);
+    let said = fails("fixture", &["--route", "GET /x=nothing-such"]);
+    assert_says(&said, &["GET /x=nothing-such"]);
+    let said = fails("fixture", &["--route", "GET x"]);
+    assert_says(&said, &["GET x"]);
+    assert_says(&fails("web", &["--concurrency", "0"]), &["0"]);
+    assert_says(&fails("web", &["--detach"]), &["no node is running here"]);
+    service.is_well();
+}
+
+#[test]
+fn a_detached_service_stays_and_is_replaced_without_a_failed_request() {
+    let node = Node::start();
+    let dir = scratch();
+    let second = dir.path().join("second.wasm");
+    std::fs::write(&second, second_version()).expect("there is room");
+    let serve = |module: &std::path::Path, listen: &str| {
+        let serve = node.wasmrun(["serve"]).arg(module);
+        let options = ["--name", "shop", "--detach", "--listen", listen];
+        address(&serve.args(options).ok())
+    };
+    let at = serve(&guest("web"), "127.0.0.1:0");
+    let version = || Connection::open(at).ask("GET /version", "").body;
+    assert_eq!(version(), "version 1 of web\n");
+    let listed = node.wasmrun(["list", "services"]).json(0);
+    assert_eq!(listed["services"][0]["name"], "shop", "{listed}");
+    // What is under way goes on with what it has.
+    let mut slow = Connection::slow(at);
+    assert_eq!(serve(&second, &at.to_string()), at);
+    assert_eq!(version(), "version 2 of web\n");
+    slow.piece("on the first");
+    slow.read_until("on the first");
+    slow.last_piece();
+    slow.read_until("0\r\n\r\n");
+    node.wasmrun(["service", "stop", "shop"]).ok();
+    while TcpStream::connect(at).is_ok() {}
+    let listed = node.wasmrun(["list", "services"]).json(0);
+    assert_eq!(listed["services"], serde_json::json!([]));
+}
+
+/// The guest `web` with another digit.
+fn second_version() -> Vec<u8> {
+    let (first, second) = (b"version 1 of web", b"version 2 of web");
+    let mut module = std::fs::read(guest("web")).expect("it is there");
+    let found = module.windows(first.len()).position(|it| it == first);
+    let at = found.expect("it has its version");
+    module[at..at + second.len()].copy_from_slice(second);
+    module
+}

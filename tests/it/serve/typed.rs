@@ -1,0 +1,97 @@
+//! Functions that requests call by routes.
+
+use serde_json::{Value as Json, json};
+
+use super::{Answer, Service, serve};
+
+/// A request with a body of JSON.
+#[track_caller]
+fn send(service: &Service, line: &str, body: &str) -> Answer {
+    let mut client = service.open();
+    let headers = format!(
+        "Connection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    client.begin(line, &headers);
+    client.send(body);
+    client.answer()
+}
+
+fn order() -> Json {
+    json!({
+        "order": {
+            "id": "A-17", "currency": "eur", "tier": "member",
+            "items": [{"sku": "mug", "quantity": 3, "unit-price": 1250, "weight": 400}],
+            "care": ["fragile"], "delivery": "pickup", "coupon": null
+        },
+        "rules": [{"tax": 1900}]
+    })
+}
+
+#[test]
+fn functions_answer_by_routes() {
+    let route = ["--name", "shop", "--route", "POST /price=price"];
+    let service = Service::start(serve("orders", &route));
+    let price = |order: &Json| send(&service, "POST /price", &order.to_string());
+    let invoice = price(&order()).json(200, "application/json");
+    assert_eq!(invoice["order-id"], "A-17", "{invoice}");
+    assert_eq!(invoice["subtotal"], 3750, "{invoice}");
+    // What the function refuses.
+    let mut elsewhere = order();
+    elsewhere["order"]["delivery"] = json!({"parcel": "XX"});
+    let refused = price(&elsewhere).json(422, "application/json");
+    assert!(refused["error"]["cannot-deliver"].is_string(), "{refused}");
+    // What does not get to it.
+    let mut wrong = order();
+    wrong["order"]["currency"] = "yen".into();
+    let problem = price(&wrong).problem(400);
+    assert_eq!(
+        problem["errors"][0]["pointer"], "/order/currency",
+        "{problem}"
+    );
+    let problem = price(&json!({"rules": []})).problem(400);
+    assert_eq!(problem["errors"][0]["pointer"], "/order", "{problem}");
+    send(&service, "POST /price", "{").problem(400);
+    service.get("/prices").problem(404);
+    let method = service.get("/price");
+    method.problem(405);
+    assert_eq!(method.header("allow"), Some("POST"), "{method:?}");
+    let openapi = service.get("/openapi.json").json(200, "application/json");
+    let version = openapi["openapi"].as_str().expect("it has one");
+    assert!(version.starts_with("3.1"), "{openapi}");
+    assert_eq!(openapi["info"]["title"], "shop", "{openapi}");
+    assert!(openapi["paths"]["/price"]["post"].is_object(), "{openapi}");
+}
+
+#[test]
+fn parameters_come_from_paths_and_queries() {
+    let routes = [
+        "GET /numbers/{v}=echo-u32",
+        "GET /texts=echo-string",
+        "POST /texts=echo-string",
+        "GET /option=echo-option",
+        "POST /nothing=noop",
+        "POST /trap=trap",
+        "POST /fail=fail",
+        "POST /spin=spin",
+    ];
+    let mut options = vec!["--time-limit", "1s"];
+    options.extend(routes.iter().flat_map(|route| ["--route", *route]));
+    let service = Service::start(serve("fixture", &options));
+    let json = |line: &str| service.ask(line).json(200, "application/json");
+    assert_eq!(json("GET /numbers/7"), 7);
+    assert_eq!(json("GET /texts?v=a+b%2Bc"), "a b+c");
+    assert_eq!(json("GET /option"), Json::Null);
+    let problem = service.get("/numbers/x").problem(400);
+    assert_eq!(problem["errors"][0]["parameter"], "v", "{problem}");
+    let said = send(&service, "POST /texts", "\"said\"").json(200, "application/json");
+    assert_eq!(said, "said");
+    let nothing = service.ask("POST /nothing");
+    assert_eq!((nothing.status, &*nothing.body), (204, ""));
+    let refused = send(&service, "POST /fail", "\"no\"").json(422, "application/json");
+    assert_eq!(refused, json!({"error": "no"}));
+    let trap = service.ask("POST /trap").problem(500);
+    assert!(trap["task"].is_string(), "{trap}");
+    service.ask("POST /spin").problem(504);
+    assert_eq!(json("GET /numbers/8"), 8);
+}
