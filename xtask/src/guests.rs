@@ -87,6 +87,10 @@ const WORKSPACES: &[Workspace] = &[
                 builds: &[(P2, "code-stats.wasm"), (P1, "code-stats-p1.wasm")],
             },
             Guest {
+                package: "csv-to-json",
+                builds: &[(P2, "csv-to-json.wasm")],
+            },
+            Guest {
                 package: "render",
                 builds: &[(P2, "render.wasm")],
             },

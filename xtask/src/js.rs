@@ -19,6 +19,8 @@ use crate::shell::{self, cargo, command, root, target_dir};
 const OLDEST: u32 = 20;
 /// What compiles the package and checks the examples: these versions, so that what passes today passes tomorrow.
 const TOOLS: [&str; 2] = ["typescript@5.9.3", "@types/node@20.19.43"];
+/// What builds the example of a service: the version that the interpreter is built with.
+const COMPONENTIZE: &str = "@bytecodealliance/componentize-js@0.23.0";
 /// Modules whose types are written for TypeScript and checked.
 const TYPED: [&str; 3] = ["orders", "parameter-server", "fixture"];
 
@@ -166,7 +168,7 @@ pub fn test() -> Result<()> {
     let tarballs = [pack(Profile::Dev)?, pack_create()?];
     let fresh = target_dir().join("npm/fresh");
     let _ = fs::remove_dir_all(&fresh);
-    let tools = TOOLS.iter().map(Path::new);
+    let tools = TOOLS.iter().chain([&COMPONENTIZE]).map(Path::new);
     install(
         &fresh,
         r#"{ "private": true, "type": "module" }"#,

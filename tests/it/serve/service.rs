@@ -64,6 +64,25 @@ fn a_detached_service_stays_and_is_replaced_without_a_failed_request() {
     assert_eq!(listed["services"], serde_json::json!([]));
 }
 
+#[test]
+fn the_example_of_a_service_answers_as_its_rows_come() {
+    let service = Service::start(serve("csv-to-json", &[]));
+    assert_says(&service.get("/").body, &["POST CSV"]);
+    let mut client = service.open();
+    client.begin("POST /", "Transfer-Encoding: chunked\r\n");
+    client.piece("name,made\nmug,2019\nbo");
+    client.read_until("{\"name\":\"mug\",\"made\":\"2019\"}\n");
+    client.piece("wl,2020");
+    client.last_piece();
+    client.read_until("{\"name\":\"bowl\",\"made\":\"2020\"}\n");
+    client.read_until("0\r\n\r\n");
+    // What is no table.
+    let mut client = service.open();
+    client.begin("POST /", "Connection: close\r\nContent-Length: 6\r\n");
+    client.send("a\n1,2\n");
+    assert!(!client.answer().is_whole);
+}
+
 /// The guest `web` with another digit.
 fn second_version() -> Vec<u8> {
     let (first, second) = (b"version 1 of web", b"version 2 of web");
