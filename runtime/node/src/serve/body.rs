@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Empty};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_LENGTH, HeaderMap};
 use hyper::{Method, StatusCode};
@@ -76,8 +76,10 @@ impl Response {
     }
 
     /// Reads what the client of a HEAD does not get, so that the handler does not fail to write it.
-    pub(super) async fn discard(mut self) {
-        while let Some(Ok(_)) = self.body.frame().await {}
+    pub(super) async fn discard(self) {
+        let Self { body, request, .. } = self;
+        run_out(body).await;
+        drop(request);
     }
 
     fn look(&mut self) {
@@ -104,6 +106,11 @@ impl Body for Response {
                 self.request.sent(bytes);
                 self.left = self.left.map(|left| left.saturating_sub(bytes));
                 self.look();
+                if self.left == Some(0) && !self.body.is_end_stream() {
+                    // The server would drop it, and a handler that has yet to flush what it wrote would fail.
+                    let rest = std::mem::replace(&mut self.body, nothing());
+                    tokio::spawn(run_out(rest));
+                }
             }
             Poll::Ready(None) if self.left.is_none() => self.request.is_whole(),
             // Shorter than its head says: the server cuts it off.
@@ -119,6 +126,17 @@ impl Body for Response {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
+}
+
+/// No body.
+pub(super) fn nothing() -> HttpBody {
+    let nothing = Empty::<Bytes>::new().map_err(|never| match never {});
+    nothing.boxed_unsync()
+}
+
+/// Reads a body up to its end.
+async fn run_out(mut body: HttpBody) {
+    while let Some(Ok(_)) = body.frame().await {}
 }
 
 /// How many bytes of a response's body its client gets, if its head or the request's method says so.

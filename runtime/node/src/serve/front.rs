@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty};
+use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{HOST, HeaderMap};
 use hyper::{Method, Request, Response, StatusCode};
@@ -94,8 +93,7 @@ impl Front {
                 let body = body::Response::new(body, length, under_way);
                 if is_discarded {
                     tokio::spawn(body.discard());
-                    let nothing = Empty::<Bytes>::new().map_err(|never| match never {});
-                    return Response::from_parts(head, nothing.boxed_unsync());
+                    return Response::from_parts(head, body::nothing());
                 }
                 Response::from_parts(head, body.boxed_unsync())
             }
@@ -105,7 +103,12 @@ impl Front {
                 if problem.status == StatusCode::SERVICE_UNAVAILABLE {
                     self.stats.refused();
                 }
-                problem.response(under_way.task.as_ref().map(TaskHandle::id))
+                let response = problem.response(under_way.task.as_ref().map(TaskHandle::id));
+                match method {
+                    // Over HTTP/2 it would be sent.
+                    Method::HEAD => response.map(|_| body::nothing()),
+                    _ => response,
+                }
             }
         }
     }
