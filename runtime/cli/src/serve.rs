@@ -118,7 +118,7 @@ fn in_command(
     // Its thread ends when we do.
     let _pump = pump(Route::Aside, printed, move || stopping.cancel())
         .context("cannot start the thread of the output")?;
-    let (lines, ended) = mpsc::channel(LINES_IN_FLIGHT);
+    let (lines, mut ended) = mpsc::channel(LINES_IN_FLIGHT);
     let config = ServiceConfig {
         name: name.clone(),
         address: options.listen,
@@ -138,16 +138,21 @@ fn in_command(
     let service = Service::start(node.client(), answers, config);
     let service = service.map_err(|error| Failure::new(Exit::Usage, error))?;
     started(&name, &format!("{scheme}://{}", service.address()), printer)?;
-    let written = write_log(ended, stop, printer);
+    let mut written = write_log(&mut ended, stop, printer);
     if !service.drain(options.drain) {
         printer.warn("some requests were still under way, and were cut off");
+    }
+    while written.is_ok()
+        && let Ok(served) = ended.try_recv()
+    {
+        written = print(&served, printer);
     }
     written
 }
 
 /// Prints a line for each request until the service is to end.
 fn write_log(
-    mut ended: mpsc::Receiver<Served>,
+    ended: &mut mpsc::Receiver<Served>,
     stop: &CancellationToken,
     printer: &Printer,
 ) -> CommandResult {

@@ -57,7 +57,6 @@ fn a_client_that_goes_cancels_its_handler() {
     node.wait_for("running", 1);
     drop(hangs);
     node.wait_for("cancelled", 1);
-    service.wait_for("GET /hang 499 0 ");
     let mut ticks = service.open();
     ticks.begin("GET /ticks?n=1000000", "");
     ticks.read_until("0\n");
@@ -71,6 +70,19 @@ fn a_client_that_goes_cancels_its_handler() {
     service.running.signal(rustix::process::Signal::KILL);
     node.wait_for("cancelled", 3);
     assert!(hangs.is_closed());
+}
+
+#[test]
+fn the_access_log_says_that_a_client_was_gone() {
+    let mut service = Service::web(&["--concurrency", "1"]);
+    let slow = Connection::slow(service.address);
+    let mut waits = service.open();
+    waits.begin("GET /hello", "");
+    drop(waits);
+    service.wait_for("GET /hello 499 0 ");
+    drop(slow);
+    service.wait_for("POST /echo 200 5 ");
+    service.wait_for(" cut off\n");
 }
 
 #[test]
