@@ -2,6 +2,8 @@
 //!
 //! Rows are answered as they come, so files of any size need the memory of one row.
 
+// Natively there are its tests alone.
+#[cfg(any(test, target_family = "wasm"))]
 mod table;
 
 #[cfg(target_family = "wasm")]

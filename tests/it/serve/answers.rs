@@ -69,9 +69,8 @@ fn a_large_body_needs_little_memory() {
     let service = Service::web(&[]);
     let dir = scratch();
     let (file, back) = (dir.path().join("body"), dir.path().join("back"));
-    let bytes: Vec<u8> = (0..16_u32 << 20)
-        .flat_map(|n| n.wrapping_mul(0x9e37_79b1).to_le_bytes())
-        .collect();
+    let block: Vec<u8> = (0..1_u32 << 20).map(|n| (n % 251) as u8).collect();
+    let bytes = block.repeat(64);
     std::fs::write(&file, &bytes).expect("there is room");
     service.is_well();
     let before = peak_mib(&service);

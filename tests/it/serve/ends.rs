@@ -50,7 +50,7 @@ fn an_answer_that_fails_in_the_middle_is_cut_off() {
 #[test]
 fn a_client_that_goes_cancels_its_handler() {
     let node = Node::start();
-    let mut service = Service::of_node(&node, &[]);
+    let service = Service::of_node(&node, &[]);
     // Before there is an answer, and in the middle of one.
     let mut hangs = service.open();
     hangs.begin("GET /hang", "");
