@@ -280,6 +280,7 @@ const CASES: &[&str] = &[
     "engine_raw",
     "tasks_sync",
     "tasks_async",
+    "tasks_history",
     "busy_1ms",
     "memory_idle",
     "start_cold",

@@ -17,7 +17,7 @@ use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{self, Bytes, RefusalKind};
 use wasmrun_engine::Listener;
 use wasmrun_model::id::Digest;
-use wasmrun_node::{Answers, AnswersError, JobError, Served, Service, ServiceConfig};
+use wasmrun_node::{AccessLog, Answers, AnswersError, JobError, Served, Service, ServiceConfig};
 
 use crate::args::{Global, Output, Serve};
 use crate::fail::{CommandResult, Exit, Failure};
@@ -128,7 +128,7 @@ fn in_command(
         patience: options.queue_wait,
         listener: Some(Listener::new(0, chunks)),
         log: (!printer.is_quiet()).then(|| {
-            let log: Arc<dyn Fn(&Served) + Send + Sync> = Arc::new(move |served: &Served| {
+            let log: AccessLog = Arc::new(move |served: &Served| {
                 // Nobody waits for whoever reads this.
                 let _ = lines.try_send(served.clone());
             });

@@ -70,7 +70,8 @@ pub use crate::records::options::{JobError, Overrides};
 pub use crate::records::policy::{Policy, PolicyConfig, PolicyError, TooMuch};
 pub use crate::records::task::{Phase, Report, TaskHandle, wait_all};
 pub use crate::serve::{
-    Answers, AnswersError, Served, Service, ServiceConfig, ServiceStats, StartServiceError,
+    AccessLog, Answers, AnswersError, Served, Service, ServiceConfig, ServiceStats,
+    StartServiceError,
 };
 pub use crate::server::{
     DEFAULT_METRICS_PORT, DashboardLink, EndedAttempts, Metrics, ServeError, ServeMetricsError,

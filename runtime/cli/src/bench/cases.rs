@@ -61,6 +61,13 @@ pub const CASES: &[Case] = &[
         run: Setting::tasks_async,
     },
     Case {
+        name: "tasks_history",
+        unit: "1/s",
+        what: "the same at a node that keeps a history of its tasks",
+        needs_flow: false,
+        run: Setting::tasks_history,
+    },
+    Case {
         name: "tasks_nested",
         unit: "1/s",
         what: "one task starts 10,000 that do nothing and waits for all",
@@ -299,7 +306,7 @@ pub struct Setting {
     node: Node,
     client: Client,
     module: Module,
-    module_path: PathBuf,
+    pub(super) module_path: PathBuf,
     /// The guest that starts tasks and actors of its own.
     flow: Option<(PathBuf, Module)>,
     noop: FunctionIndex,
@@ -310,7 +317,7 @@ pub struct Setting {
     scratch: PathBuf,
     fresh_dirs: AtomicU32,
     /// What nodes are started with.
-    options: NodeOptions,
+    pub(super) options: NodeOptions,
     /// Two nodes, for the runs of a case that needs them.
     pub(super) pair: Mutex<Option<Pair>>,
     /// Whether a few of each thing are enough.

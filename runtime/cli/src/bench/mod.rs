@@ -5,6 +5,7 @@
 
 mod cases;
 mod dataflow;
+mod history;
 mod nodes;
 mod objects;
 

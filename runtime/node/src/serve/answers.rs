@@ -31,7 +31,7 @@ pub enum AnswersError {
         /// The route.
         route: Route,
         /// Why not.
-        error: LookupError,
+        error: Box<LookupError>,
     },
     /// The routes do not go together.
     #[error(transparent)]
@@ -86,7 +86,10 @@ impl Answers {
         for route in routes {
             let index = match module.find(route.function()) {
                 Ok(index) => index,
-                Err(error) => return Err(AnswersError::Function { route, error }),
+                Err(error) => {
+                    let error = Box::new(error);
+                    return Err(AnswersError::Function { route, error });
+                }
             };
             let function = module.function(index);
             jobs.push(job(&function.name, Entry::Function(index))?);
@@ -121,7 +124,7 @@ fn job(
         .any(|it| it.resources.0.contains_key(&ResourceName::CPU) || !it.alternatives.is_empty());
     if !is_declared {
         let asked = &mut overrides.resources.0;
-        asked.entry(ResourceName::CPU).or_insert(CPU.into());
+        asked.entry(ResourceName::CPU).or_insert(CPU);
     }
     let mut job = Job::new(name, module, entry, &overrides, grants.clone())?;
     job.limits.time.get_or_insert(TIME_LIMIT);

@@ -38,6 +38,9 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// How many threads serve the connections of one service, at most.
 const MOST_THREADS: usize = 4;
 
+/// Gets told of requests at their end.
+pub type AccessLog = Arc<dyn Fn(&Served) + Send + Sync>;
+
 /// How a service is served.
 #[derive(Clone)]
 pub struct ServiceConfig {
@@ -56,7 +59,7 @@ pub struct ServiceConfig {
     /// Gets what is printed by handlers, if anybody does.
     pub listener: Option<wasmrun_engine::Listener>,
     /// Is told of each request at its end.
-    pub log: Option<Arc<dyn Fn(&Served) + Send + Sync>>,
+    pub log: Option<AccessLog>,
 }
 
 impl fmt::Debug for ServiceConfig {

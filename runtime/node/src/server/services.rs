@@ -25,7 +25,7 @@ use crate::client::Client;
 use crate::ledger::jobs::About;
 use crate::records::ids::random;
 use crate::records::log::Log;
-use crate::serve::{Answers, AnswersError, Served, Service, ServiceConfig, ServiceStats};
+use crate::serve::{AccessLog, Answers, AnswersError, Service, ServiceConfig, ServiceStats};
 
 /// How many services a node has at most.
 const MOST_SERVICES: usize = 256;
@@ -253,7 +253,7 @@ impl Inner {
 }
 
 /// Tells the node's log of each request.
-fn access_log(service: String) -> Arc<dyn Fn(&Served) + Send + Sync> {
+fn access_log(service: String) -> AccessLog {
     Arc::new(move |served| {
         tracing::info!(
             target: "wasmrun::access",
