@@ -276,7 +276,7 @@ mod tests {
         let found = target(Scheme::HTTP, "[::1]:81").unwrap();
         assert_eq!(found.host, TargetHost::Address("::1".parse().unwrap()));
         assert!(!found.is_tls && found.port == 81);
-        assert_eq!(target(Scheme::HTTP, "a:").map(|it| it.port), None);
+        assert_eq!(target(Scheme::HTTP, "a:").map(|it| it.port), Some(80));
         assert_eq!(target(Scheme::HTTP, "user@a.org"), None);
         assert_eq!(Target::of(None, None), None);
     }

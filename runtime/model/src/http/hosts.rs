@@ -167,6 +167,8 @@ impl FromStr for HttpHost {
         }
         let (host, port) = match text.rsplit_once(':') {
             None => (text, None),
+            // The colon is one of the address.
+            Some(_) if text.ends_with(']') => (text, None),
             Some((host, port)) => {
                 let port: u16 = port.parse().map_err(|_| wrong("its port is no number"))?;
                 if port == 0 {

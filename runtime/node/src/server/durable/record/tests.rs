@@ -73,7 +73,7 @@ fn a_record_has_these_bytes() {
     // The function, no name, one value, then defaults: 256 MiB of output, 64 MiB of arguments and of result.
     bytes.extend(b"\x01\x01f\x00\x01\x00\x00\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00");
     bytes.extend(b"\x00\x00\x80\x80\x80\x80\x01\x80\x80\x80\x20\x80\x80\x80\x20");
-    bytes.extend(b"\x00\x00\x00\x00\x00\x01\x00\x00\x00");
+    bytes.extend(b"\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00");
     assert_eq!(stored().to_value(), bytes);
     assert_eq!(read(&bytes), stored());
 }
