@@ -55,6 +55,8 @@ pub(super) enum Kind {
 
 pub(super) struct Functions {
     pub(super) routes: Routes,
+    /// What requests of each count as, by the route's index.
+    pub(super) names: Vec<Arc<str>>,
     /// By the route's index.
     pub(super) jobs: Vec<Arc<Job>>,
     /// What describes them to others.
@@ -98,11 +100,22 @@ impl Answers {
         let routes = Routes::new(typed)?;
         let digest = module.digest().to_string();
         let version = digest.get(..12).unwrap_or(&digest);
+        let names = routes.iter();
+        let names = names.map(|(it, _)| format!("{} {}", it.method().as_str(), it.path()).into());
         Ok(Self(Kind::Functions(Arc::new(Functions {
+            names: names.collect(),
             openapi: openapi(name, version, &routes),
             routes,
             jobs,
         }))))
+    }
+
+    /// What requests count as that take a route.
+    pub(super) fn routes(&self) -> &[Arc<str>] {
+        match &self.0 {
+            Kind::Handler(_) => &[],
+            Kind::Functions(functions) => &functions.names,
+        }
     }
 }
 

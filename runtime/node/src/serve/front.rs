@@ -43,10 +43,10 @@ impl Front {
         let most = config.most_running.min(Semaphore::MAX_PERMITS);
         Self {
             client,
+            stats: Stats::new(answers.routes()),
             answers: RwLock::new(answers),
             places: Arc::new(Semaphore::new(most)),
             config,
-            stats: Stats::default(),
         }
     }
 
@@ -55,6 +55,7 @@ impl Front {
     }
 
     pub(super) fn replace(&self, answers: Answers) {
+        self.stats.set_routes(answers.routes());
         *self.answers.write() = answers;
     }
 
@@ -217,6 +218,7 @@ pub(super) struct InProgress {
     client: SocketAddr,
     method: String,
     target: String,
+    route: Option<Arc<str>>,
     status: u16,
     bytes: u64,
     is_whole: bool,
@@ -234,6 +236,7 @@ impl InProgress {
             client,
             method: request.method().to_string(),
             target: target.to_owned(),
+            route: None,
             status: CLIENT_GONE,
             bytes: 0,
             is_whole: false,
@@ -247,6 +250,11 @@ impl InProgress {
     fn begins(&mut self, place: OwnedSemaphorePermit) {
         self.front.stats.running.fetch_add(1, Ordering::Relaxed);
         self.place = Some(place);
+    }
+
+    /// It takes this route.
+    pub(super) fn takes(&mut self, route: &Arc<str>) {
+        self.route = Some(route.clone());
     }
 
     /// So many bytes of the body more are on their way.
@@ -276,7 +284,8 @@ impl Drop for InProgress {
             front.stats.running.fetch_sub(1, Ordering::Relaxed);
         }
         let took = self.began.elapsed();
-        front.stats.served(self.status, self.bytes, took);
+        let route = self.route.as_deref();
+        front.stats.served(route, self.status, self.bytes, took);
         if let Some(log) = &front.config.log {
             log(&Served {
                 client: self.client,

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::guests::counters::{Counter, Latency};
+
+/// The requests that take no route.
+const NO_ROUTE: &str = "*";
 
 /// Numbers of one service, which only grow, and how many requests it has now.
 #[derive(Debug, Default)]
 pub(super) struct Stats {
-    /// By the first digit of the status, from 1 to 5.
-    by_class: [Counter; 5],
+    /// Requests by route, and by the first digit of the status, from 1 to 5. [`NO_ROUTE`] is always there.
+    by_route: RwLock<BTreeMap<Arc<str>, [Counter; 5]>>,
     refused: Counter,
     bytes: Counter,
     took: Latency,
@@ -23,11 +26,35 @@ pub(super) struct Stats {
 }
 
 impl Stats {
-    pub(super) fn served(&self, status: u16, bytes: u64, took: Duration) {
-        let class = usize::from(status / 100).clamp(1, 5) - 1;
-        self.by_class[class].add(1);
+    /// Of a service with these routes.
+    pub(super) fn new(routes: &[Arc<str>]) -> Self {
+        let stats = Self::default();
+        stats.set_routes(routes);
+        stats
+    }
+
+    /// The service has these routes now. Requests of routes that are gone count as those of none.
+    pub(super) fn set_routes(&self, routes: &[Arc<str>]) {
+        let mut by_route = self.by_route.write();
+        let mut old = std::mem::take(&mut *by_route);
+        let routes = routes.iter().cloned().chain([Arc::from(NO_ROUTE)]);
+        by_route.extend(routes.map(|route| {
+            let counts = old.remove(&route).unwrap_or_default();
+            (route, counts)
+        }));
+        let rest = &by_route[NO_ROUTE];
+        for (count, gone) in old.values().flat_map(|gone| rest.iter().zip(gone)) {
+            count.add(gone.get());
+        }
+    }
+
+    pub(super) fn served(&self, route: Option<&str>, status: u16, bytes: u64, took: Duration) {
         self.bytes.add(bytes);
         self.took.observe(took, status >= 500);
+        let class = usize::from(status / 100).clamp(1, 5) - 1;
+        let by_route = self.by_route.read();
+        let counts = route.and_then(|it| by_route.get(it));
+        counts.unwrap_or(&by_route[NO_ROUTE])[class].add(1);
     }
 
     pub(super) fn refused(&self) {
@@ -35,8 +62,13 @@ impl Stats {
     }
 
     pub(super) fn read(&self) -> ServiceStats {
+        let by_route = self.by_route.read();
+        let counts = by_route.iter().map(|(route, counts)| {
+            let counts = std::array::from_fn(|class| counts[class].get());
+            (route.clone(), counts)
+        });
         ServiceStats {
-            by_class: std::array::from_fn(|class| self.by_class[class].get()),
+            by_route: counts.collect(),
             refused: self.refused.get(),
             bytes: self.bytes.get(),
             took: self.took.cumulative().to_vec(),
@@ -110,8 +142,9 @@ impl Drop for OneOf {
 /// What a service has served so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ServiceStats {
-    /// Requests by the first digit of their status, from 1xx to 5xx.
-    pub by_class: [u64; 5],
+    /// Requests by route, as `METHOD /path`, and by the first digit of their status, from 1xx to 5xx. `*` has those that take
+    /// no route, as all of a handler.
+    pub by_route: Vec<(Arc<str>, [u64; 5])>,
     /// Those of them that were refused because too many waited.
     pub refused: u64,
     /// Bytes of the bodies that clients were sent.
@@ -134,13 +167,43 @@ impl ServiceStats {
 
     /// All requests.
     pub fn requests(&self) -> u64 {
-        self.by_class.iter().sum()
+        self.by_route.iter().flat_map(|(_, counts)| counts).sum()
+    }
+
+    /// Those that failed at the service's side (5xx).
+    pub fn failed(&self) -> u64 {
+        self.by_route.iter().map(|(_, counts)| counts[4]).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_count_by_route_and_none_is_lost_when_routes_change() {
+        let routes = |all: [&str; 2]| all.map(Arc::<str>::from);
+        let stats = Stats::new(&routes(["GET /a", "GET /b"]));
+        let served = |route, status| stats.served(route, status, 0, Duration::ZERO);
+        served(Some("GET /a"), 200);
+        served(Some("GET /b"), 500);
+        served(None, 404);
+        stats.set_routes(&routes(["GET /b", "GET /c"]));
+        // It began before.
+        served(Some("GET /a"), 204);
+        let read = stats.read();
+        let by_route = read
+            .by_route
+            .iter()
+            .map(|(route, counts)| (&**route, *counts));
+        let expected = [
+            ("*", [0, 2, 0, 1, 0]),
+            ("GET /b", [0, 0, 0, 0, 1]),
+            ("GET /c", [0; 5]),
+        ];
+        assert_eq!(by_route.collect::<Vec<_>>(), expected);
+        assert_eq!((read.requests(), read.failed()), (4, 1));
+    }
 
     #[test]
     fn a_client_that_does_not_read_is_seen_until_it_does() {

@@ -43,6 +43,7 @@ impl Front {
         };
         let (route, ty) = functions.routes.get(index);
         let job = &functions.jobs[index];
+        under_way.takes(&functions.names[index]);
         let body = whole_body(body, job.limits.arguments).await?;
         let values = arguments(route.method(), ty, &captures, head.uri.query(), &body);
         let values = values.map_err(|why| Problem::unfit(&why))?;

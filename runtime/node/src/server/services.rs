@@ -242,7 +242,7 @@ impl Inner {
             is_detached: running.session.is_none(),
             age_ms: ms(running.began.elapsed()),
             requests,
-            failed: stats.by_class[4],
+            failed: stats.failed(),
             refused: stats.refused,
             mean_us: stats.took_us.checked_div(requests).unwrap_or(0),
             running: count(stats.running),

@@ -57,7 +57,7 @@ pub(super) fn sample(inner: &Inner) -> String {
     transfers(&mut text, inner);
     times(&mut text, inner);
     sandboxes(&mut text, inner);
-    services::add(&mut text, &inner.services);
+    services::add(&mut text, &inner.services.stats());
     if let Some(cluster) = inner.cluster() {
         nodes::in_cluster(&mut text, inner, cluster);
     }
