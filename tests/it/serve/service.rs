@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
 
 use super::{Connection, Service, address, serve};
+use crate::faults::eventually;
 use crate::node::Node;
 
 #[test]
@@ -62,6 +63,28 @@ fn a_detached_service_stays_and_is_replaced_without_a_failed_request() {
     while TcpStream::connect(at).is_ok() {}
     let listed = node.wasmrun(["list", "services"]).json(0);
     assert_eq!(listed["services"], serde_json::json!([]));
+}
+
+#[test]
+fn what_handlers_print_is_the_log_of_their_service_by_its_name_and_by_its_job() {
+    let node = Node::start();
+    let serve = node.wasmrun(["serve"]).arg(guest("web"));
+    let options = ["--name", "shop", "--detach", "--listen", "127.0.0.1:0"];
+    let at = address(&serve.args(options).ok());
+    assert_eq!(Connection::open(at).ask("GET /log", "").body, "logged\n");
+    let listed = node.wasmrun(["list", "services"]).json(0);
+    let job = listed["services"][0]["job"].as_str().expect("it has one");
+    for what in ["shop", job] {
+        eventually("all is in the log", || {
+            let logs = node.wasmrun(["logs", what]).run();
+            let said = format!("{}{}", logs.stdout_text(), logs.stderr);
+            let lines = ["to standard output\n", "to standard error\n"];
+            match lines.iter().all(|line| said.contains(line)) {
+                true => Ok(()),
+                false => Err(said),
+            }
+        });
+    }
 }
 
 #[test]

@@ -94,11 +94,14 @@ impl Session {
         let parts = match self.meant(text).await {
             Ok(Meant::Task(id)) => self.logs_of(id).await,
             Ok(Meant::Actor(id, _)) => self.logs_of(id.task()).await,
-            Ok(Meant::Job(id)) => {
-                let answer = self.job_logs(request, id).await?;
-                return self.answer(request, answer).await;
-            }
-            Err(why) => self.inner.service_output(&self.tenant, text).ok_or(why),
+            Ok(Meant::Job(id)) => match self.inner.service_output(&id) {
+                Some(parts) => Ok(parts),
+                None => {
+                    let answer = self.job_logs(request, id).await?;
+                    return self.answer(request, answer).await;
+                }
+            },
+            Err(why) => Err(why),
         };
         match parts {
             Ok(parts) => {

@@ -205,10 +205,10 @@ impl Inner {
         self.close_job(&driver);
     }
 
-    /// What is kept of what handlers of a service print.
-    pub(super) fn service_output(&self, tenant: &TenantName, name: &str) -> Option<Vec<Output>> {
+    /// What is kept of what handlers print of the service whose requests are tasks of this job.
+    pub(super) fn service_output(&self, job: &DriverId) -> Option<Vec<Output>> {
         let services = self.services.0.lock();
-        let running = services.get(&(tenant.clone(), name.to_owned()))?;
+        let running = services.values().find(|it| it.service.driver() == *job)?;
         Some(outputs(&running.log))
     }
 
