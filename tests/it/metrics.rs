@@ -444,6 +444,39 @@ fn requests_that_are_none_hurt_nobody() {
 }
 
 #[test]
+fn requests_of_services_are_counted_by_route() {
+    let (node, address) = watched(&[]);
+    let serve = node.wasmrun(["serve"]).arg(guest("fixture"));
+    let options = ["--name", "shop", "--detach", "--listen", "127.0.0.1:0"];
+    let said = serve
+        .args(options)
+        .args(["--route", "GET /numbers/{v}=echo-u32"])
+        .ok();
+    let service = said.trim().rsplit('/').next().expect("an address");
+    let service: SocketAddr = service.parse().expect("it is one");
+    for path in ["/numbers/1", "/numbers/2", "/numbers/x", "/nothing"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        talk(service, request.as_bytes());
+    }
+    for (route, status, count) in [
+        ("GET /numbers/{v}", "2xx", 2.0),
+        ("GET /numbers/{v}", "4xx", 1.0),
+        ("*", "4xx", 1.0),
+        ("*", "2xx", 0.0),
+    ] {
+        let labels = format!("service=\"shop\",tenant=\"default\",route=\"{route}\"");
+        let name = format!("wasmrun_service_requests_total{{{labels},status=\"{status}\"}}");
+        // A request counts when its connection has let go of it.
+        eventually("they are counted", || {
+            match Scrape::new(address).value(&name) {
+                counted if counted == count => Ok(()),
+                counted => Err(format!("{name} {counted}")),
+            }
+        });
+    }
+}
+
+#[test]
 fn addresses_that_cannot_be_are_refused() {
     let (node, address) = watched(&[]);
     let taken = format!("--metrics={address}");
