@@ -13,7 +13,7 @@ use crate::node::Node;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Views and their headings.
-const VIEWS: [(&str, &str); 9] = [
+const VIEWS: [(&str, &str); 10] = [
     ("/", "The cluster at a glance"),
     ("/nodes", "Nodes"),
     ("/queue", "What waits"),
@@ -21,6 +21,7 @@ const VIEWS: [(&str, &str); 9] = [
     ("/jobs", "Jobs"),
     ("/tasks", "Tasks"),
     ("/actors", "Actors"),
+    ("/services", "Services"),
     ("/objects", "Objects"),
     ("/groups", "Placement groups"),
 ];
@@ -125,6 +126,13 @@ impl Browser {
     }
 }
 
+/// Starts the service `shop`.
+fn serve(node: &Node) {
+    let serve = node.wasmrun(["serve"]).arg(guest("web"));
+    let options = ["--name", "shop", "--detach", "--listen", "127.0.0.1:0"];
+    serve.args(options).ok();
+}
+
 /// The names of the fields of an object.
 #[track_caller]
 fn fields(object: &Json) -> Vec<&str> {
@@ -226,6 +234,7 @@ fn every_view_is_there_and_what_guests_have_named_is_text() {
     node.wait_for("running", 1);
     waiting.ok();
     node.wait_for("ready", 1);
+    serve(&node);
     looks(&VIEWS);
     let shown = "&lt;script&gt;alert(1)&lt;/script&gt;";
     assert_says(&browser.get("/tasks").body, &[shown]);
@@ -235,8 +244,15 @@ fn every_view_is_there_and_what_guests_have_named_is_text() {
     let (of_task, of_job) = (format!("/tasks/{task}"), format!("/jobs/{job}"));
     looks(&[(of_task.as_str(), "Task "), (of_job.as_str(), "Job ")]);
     assert_says(&browser.get(&of_task).body, &[shown, job]);
-    let missing = browser.get("/tasks/00");
-    assert_eq!(missing.status, 404, "{missing:?}");
+    let services = browser.json("/api/v1/services");
+    let service = services["services"][0]["job"].as_str();
+    let of_service = format!("/services/{}", service.expect("it has one"));
+    looks(&[(of_service.as_str(), "Service shop")]);
+    assert_says(&browser.get("/services").body, &["shop", &of_service]);
+    for path in ["/tasks/00", "/services/00"] {
+        let missing = browser.get(path);
+        assert_eq!(missing.status, 404, "{missing:?}");
+    }
     assert_eq!(browser.get("/nothing").status, 404);
 }
 
@@ -251,6 +267,7 @@ fn lists_are_there_for_scripts() {
     create.args(["counter", "10", "--name", "total"]).ok();
     let group = node.wasmrun(["group", "create", "--detach", "--kind", "pack"]);
     group.args(["--bundle", "cpus=1"]).ok();
+    serve(&node);
     let same = |address: &str, args: [&str; 2], list: &str| {
         let said = browser.json(&format!("/api/v1/{address}"));
         let printed = node.wasmrun(args).json(0);
@@ -261,6 +278,7 @@ fn lists_are_there_for_scripts() {
     };
     for list in [
         "nodes", "tasks", "attempts", "jobs", "actors", "objects", "modules", "tenants", "groups",
+        "services",
     ] {
         same(list, ["list", list], list);
     }

@@ -30,7 +30,7 @@ const PHONE: (u32, u32) = (390, 844);
 const NAME: &str = "<script>document.title='bad'</script>";
 
 /// Views, their headings, and the names of their pictures, if they have one.
-const VIEWS: [(&str, &str, Option<&str>); 9] = [
+const VIEWS: [(&str, &str, Option<&str>); 10] = [
     ("/", "The cluster at a glance", Some("overview")),
     ("/nodes", "Nodes", Some("nodes")),
     ("/queue", "What waits", Some("queue")),
@@ -38,6 +38,7 @@ const VIEWS: [(&str, &str, Option<&str>); 9] = [
     ("/jobs", "Jobs", Some("jobs")),
     ("/tasks", "Tasks", None),
     ("/actors", "Actors", None),
+    ("/services", "Services", Some("services")),
     ("/objects", "Objects", None),
     ("/groups", "Placement groups", None),
 ];
@@ -61,6 +62,9 @@ pub fn check() -> Result<()> {
         }
         shown.look(&format!("/jobs/{}", shown.job.clone()), "Job ")?;
         shown.look(&format!("/tasks/{}", shown.task.clone()), "Task ")?;
+        let services = shown.node.says(&["list", "services", "-o", "json"])?;
+        let service = quoted(&services, "job").context("there is no service")?;
+        shown.look(&format!("/services/{service}"), "Service ")?;
         shown.follows()
     })
 }
@@ -283,6 +287,16 @@ impl Node {
         self.says(&counter)?;
         self.says(&["actor", "call", "one", "add(1)"])?;
         self.says(&["put", "README.md"])?;
+        let shop = [
+            "serve",
+            "target/guests/web.wasm",
+            "--name",
+            "shop",
+            "--detach",
+            "--listen",
+            "127.0.0.1:0",
+        ];
+        self.says(&shop)?;
         let group = [
             "group", "create", "--detach", "--kind", "pack", "--bundle", "cpus=1", "--name", "pair",
         ];

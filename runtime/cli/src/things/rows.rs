@@ -303,7 +303,7 @@ mod tests {
         use wasmrun_client::wire::What::*;
         let lists = [
             Tasks, Attempts, Actors, Objects, Jobs, Modules, Nodes, Members, Clients, Tokens,
-            Groups, Tenants, Shares,
+            Groups, Services, Tenants, Shares,
         ];
         for what in lists {
             let fields = rows::fields(what);

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde_json::Value as Json;
 use wasmrun_client::wire::{
     ActorRow, Address, GroupRow, JobRow, List, MemberRow, NodeStatus, ObjectRow, RefusalKind, Rows,
-    ShareRow, Silent, TaskRow, TenantRow, What,
+    ServiceRow, ShareRow, Silent, TaskRow, TenantRow, What,
 };
 use wasmrun_client::{Client, ConnectError, Described, Error, rows};
 use wasmrun_model::fairness::TenantName;
@@ -82,6 +82,7 @@ of_lists! {
     MemberRow: Members,
     GroupRow: Groups,
     ShareRow: Shares,
+    ServiceRow: Services,
 }
 
 /// A page of a list.

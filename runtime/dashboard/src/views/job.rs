@@ -172,8 +172,8 @@ pub fn written(output: &Result<String, AskError>) -> Markup {
     match output {
         Ok(text) if !text.is_empty() => parts::output("output", text),
         Ok(_) | Err(AskError::Request(Error::Refused(_))) => parts::empty(
-            "No output is kept. The output of actors and of detached tasks is kept, and the end of standard error of tasks \
-             that failed. This submits a detached task:",
+            "No output is kept. The output of actors, services and detached tasks is kept, and the end of standard error of \
+             tasks that failed. This submits a detached task:",
             "wasmrun submit --detach",
         ),
         Err(error) => html! { p.notice.bad { (error.to_string()) } },

@@ -13,6 +13,7 @@ mod overview;
 mod page;
 mod parts;
 mod queue;
+mod services;
 mod share;
 mod task;
 mod tenants;
@@ -62,6 +63,8 @@ pub async fn render(view: &View, source: &Source) -> Result<Fragment, AskError> 
         View::Task(id) => task::render(id, source).await,
         View::Actors => actors::list(source).await,
         View::Actor(id) => actors::one(id, source).await,
+        View::Services => services::list(source).await,
+        View::Service(id) => services::one(id, source).await,
         View::Objects => objects::render(source).await,
         View::Object(id) => objects::one(id, source).await,
         View::Groups => groups::render(source).await,

@@ -5,13 +5,14 @@ use maud::{DOCTYPE, Markup, html};
 use super::{Fragment, View};
 
 /// The parts of the page.
-const SECTIONS: [(&str, &str); 9] = [
+const SECTIONS: [(&str, &str); 10] = [
     ("/", "Overview"),
     ("/nodes", "Nodes"),
     ("/queue", "Queue"),
     ("/jobs", "Jobs"),
     ("/tasks", "Tasks"),
     ("/actors", "Actors"),
+    ("/services", "Services"),
     ("/objects", "Objects"),
     ("/tenants", "Tenants"),
     ("/groups", "Groups"),

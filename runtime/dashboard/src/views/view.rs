@@ -34,6 +34,10 @@ pub enum View {
     Actors,
     /// One actor, by its id.
     Actor(String),
+    /// Services.
+    Services,
+    /// One service, by the id of its job.
+    Service(String),
     /// Objects.
     Objects,
     /// One object, by its id.
@@ -71,6 +75,8 @@ impl View {
             ("tasks", Some(id)) => id_of(id).map(Self::Task),
             ("actors", None) => Some(Self::Actors),
             ("actors", Some(id)) => id_of(id).map(Self::Actor),
+            ("services", None) => Some(Self::Services),
+            ("services", Some(id)) => id_of(id).map(Self::Service),
             ("objects", None) => Some(Self::Objects),
             ("objects", Some(id)) => id_of(id).map(Self::Object),
             ("groups", None) => Some(Self::Groups),
@@ -91,7 +97,11 @@ impl View {
         match self {
             Self::Jobs(filter) => format!("/jobs{}", filter.query()),
             Self::Tasks(filter) => format!("/tasks{}", filter.query()),
-            Self::Job(id) | Self::Task(id) | Self::Actor(id) | Self::Object(id) => {
+            Self::Job(id)
+            | Self::Task(id)
+            | Self::Actor(id)
+            | Self::Service(id)
+            | Self::Object(id) => {
                 format!("{}/{id}", self.section())
             }
             _ => self.section().to_owned(),
@@ -108,6 +118,7 @@ impl View {
             Self::Jobs(_) | Self::Job(_) => "/jobs",
             Self::Tasks(_) | Self::Task(_) => "/tasks",
             Self::Actors | Self::Actor(_) => "/actors",
+            Self::Services | Self::Service(_) => "/services",
             Self::Objects | Self::Object(_) => "/objects",
             Self::Groups => "/groups",
         }
@@ -200,6 +211,8 @@ mod tests {
             "/tasks/00ff",
             "/actors",
             "/actors/00ff",
+            "/services",
+            "/services/00ff",
             "/objects",
             "/objects/00ff",
             "/groups",

@@ -66,7 +66,7 @@ fn footer(app: &App) -> Line<'_> {
             if !app.filter.is_empty() {
                 text.push_str(&format!("/{}  ", app.filter));
             }
-            text.push_str("j k select  enter details  c cancel  / filter  1-6 lists  q quit");
+            text.push_str("j k select  enter details  c cancel  / filter  1-7 lists  q quit");
             Line::raw(text)
         }
     }
@@ -151,7 +151,14 @@ mod tests {
     fn a_list_is_shown_with_what_can_be_done() {
         let mut app = app();
         let screen = drawn(&app, 100, 8);
-        for text in ["1 jobs", "node n1", "second", "silent: n3", "q quit"] {
+        for text in [
+            "1 jobs",
+            "7 services",
+            "node n1",
+            "second",
+            "silent: n3",
+            "q quit",
+        ] {
             assert!(screen.contains(text), "{text}: {screen}");
         }
         press(&mut app, KeyCode::Char('c'));

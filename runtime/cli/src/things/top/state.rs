@@ -18,16 +18,18 @@ pub enum Tab {
     Tenants,
     Actors,
     Objects,
+    Services,
 }
 
 impl Tab {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Jobs,
         Self::Tasks,
         Self::Nodes,
         Self::Tenants,
         Self::Actors,
         Self::Objects,
+        Self::Services,
     ];
 
     pub fn name(self) -> &'static str {
@@ -38,6 +40,7 @@ impl Tab {
             Self::Tenants => "tenants",
             Self::Actors => "actors",
             Self::Objects => "objects",
+            Self::Services => "services",
         }
     }
 
@@ -49,6 +52,7 @@ impl Tab {
             Self::Tenants => What::Tenants,
             Self::Actors => What::Actors,
             Self::Objects => What::Objects,
+            Self::Services => What::Services,
         }
     }
 
@@ -239,7 +243,7 @@ impl App {
     fn press_in_list(&mut self, key: KeyCode) -> Option<Action> {
         match key {
             KeyCode::Char('q') => return Some(Action::Quit),
-            KeyCode::Char(digit @ '1'..='6') => {
+            KeyCode::Char(digit @ '1'..='7') => {
                 return self.look(Tab::ALL[digit as usize - '1' as usize]);
             }
             KeyCode::Tab | KeyCode::Right => return self.look(self.tab.beside(1)),
@@ -409,6 +413,36 @@ pub mod tests {
         assert_eq!(app.visible().len(), 1);
         press(&mut app, KeyCode::Esc);
         assert_eq!(app.visible().len(), 3);
+    }
+
+    #[test]
+    fn each_list_has_a_digit() {
+        let mut app = app();
+        for (digit, tab) in ('1'..='9').zip(Tab::ALL).skip(1) {
+            assert_eq!(press(&mut app, KeyCode::Char(digit)), Some(Action::Look));
+            assert_eq!(app.tab, tab);
+        }
+        assert_eq!(app.tab, Tab::Services);
+        assert_eq!(press(&mut app, KeyCode::Char('8')), None);
+        // All about a service is what its list knows.
+        let shop = Row {
+            id: "shop".into(),
+            tenant: "default".into(),
+            cells: vec!["shop".into()],
+            all: json!({ "name": "shop", "url": "http://127.0.0.1:8080" }),
+        };
+        let listing = Listing {
+            header: vec!["name"],
+            rows: vec![shop],
+            silent: Vec::new(),
+        };
+        app.listed(Tab::Services, listing);
+        assert_eq!(press(&mut app, KeyCode::Enter), None);
+        let Mode::Detail { title, lines, .. } = &app.mode else {
+            panic!("{:?}", app.mode);
+        };
+        assert_eq!(title, "shop");
+        assert!(lines.contains(&"url: http://127.0.0.1:8080".to_owned()));
     }
 
     #[test]
