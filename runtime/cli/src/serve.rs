@@ -178,7 +178,7 @@ fn print(served: &Served, printer: &Printer) -> CommandResult {
     let us = u64::try_from(served.took.as_micros()).unwrap_or(u64::MAX);
     let task = served.task.map(|it| it.to_string());
     if printer.output == Output::Json {
-        return printer.json(&json!({
+        return printer.result(json!({
             "version": 1,
             "time": now,
             "client": served.client.to_string(),
@@ -253,7 +253,7 @@ fn at_node(
 
 fn started(name: &str, url: &str, printer: &Printer) -> CommandResult {
     match printer.output {
-        Output::Json => printer.json(&json!({ "version": 1, "name": name, "url": url })),
+        Output::Json => printer.result(json!({ "version": 1, "name": name, "url": url })),
         _ => printer.result(format_args!("serving {name} at {url}")),
     }
 }

@@ -81,18 +81,22 @@ pub fn send_many(request: &Request, n: u32) -> Result<Vec<u16>, String> {
     let mut waiting = (0..n)
         .map(|_| begin(request))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut statuses = Vec::new();
+    let mut done = Vec::new();
     while !waiting.is_empty() {
         let all: Vec<_> = waiting.iter().map(|it| it.subscribe()).collect();
         let ready = poll::poll(&all.iter().collect::<Vec<_>>());
         drop(all);
-        // From the last: the places of those before it stay.
-        for at in ready.into_iter().rev() {
-            let (status, _) = take(&waiting.swap_remove(at as usize))?.read()?;
-            statuses.push(status);
-        }
+        // In no order, and each place is of before any was taken.
+        let mut at = 0;
+        waiting.retain(|it| {
+            at += 1;
+            if ready.contains(&(at - 1)) {
+                done.push(take(it).and_then(|response| response.read()));
+            }
+            !ready.contains(&(at - 1))
+        });
     }
-    Ok(statuses)
+    done.into_iter().map(|it| Ok(it?.0)).collect()
 }
 
 /// Makes that many headers and keeps them until it has all.
