@@ -248,7 +248,7 @@ fn every_view_is_there_and_what_guests_have_named_is_text() {
     let service = services["services"][0]["job"].as_str();
     let of_service = format!("/services/{}", service.expect("it has one"));
     looks(&[(of_service.as_str(), "Service shop")]);
-    assert_says(&browser.get("/services").body, &["shop", &of_service]);
+    assert_says(&browser.get("/services").body, &[&of_service, "shop"]);
     for path in ["/tasks/00", "/services/00"] {
         let missing = browser.get(path);
         assert_eq!(missing.status, 404, "{missing:?}");

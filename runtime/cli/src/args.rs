@@ -416,7 +416,7 @@ pub struct GrantOptions {
     /// send to these; port 0 stands for any.
     #[arg(long, value_name = "ADDRESSES", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
     pub net: Option<NetArg>,
-    /// Let the guest send HTTP requests to a server: a name, *.NAME, *, or an address.
+    /// Let the guest send HTTP requests: to a name, *.NAME, *, or an address.
     ///
     /// *.NAME is all names below that one, * is all. Without a port it covers 80 and 443. A name stands for its public addresses: one of this machine or of a private
     /// network has to be granted itself. Repeatable.

@@ -103,7 +103,8 @@ fn the_example_of_a_service_answers_as_its_rows_come() {
     let mut client = service.open();
     client.begin("POST /", "Connection: close\r\nContent-Length: 6\r\n");
     client.send("a\n1,2\n");
-    assert!(!client.answer().is_whole);
+    // A head that is not on its way yet may not come at all.
+    assert!(!client.rest().ends_with(b"0\r\n\r\n"));
 }
 
 /// The guest `web` with another digit.
