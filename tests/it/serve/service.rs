@@ -32,6 +32,16 @@ fn what_cannot_be_served_says_why() {
     assert_says(&said, &["GET x"]);
     assert_says(&fails("web", &["--concurrency", "0"]), &["0"]);
     assert_says(&fails("web", &["--detach"]), &["no node is running here"]);
+    // A node says it as well, and goes on.
+    let node = Node::start();
+    for listen in [&*taken, "192.0.2.1:80"] {
+        let again = node.wasmrun(["serve", "--detach"]).arg(guest("web"));
+        let again = again.args(["--listen", listen]).run();
+        assert_ne!(again.code, Some(0), "{again}");
+        assert_says(&again.stderr, &["cannot listen at", listen]);
+    }
+    let listed = node.wasmrun(["list", "services"]).json(0);
+    assert_eq!(listed["services"], serde_json::json!([]));
     service.is_well();
 }
 

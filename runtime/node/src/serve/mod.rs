@@ -149,6 +149,9 @@ impl Service {
         let tls = config.tls.as_ref();
         let tls = tls.map(|(cert, key)| server_tls(cert, key, &PROTOCOLS));
         let tls = tls.transpose()?.map(Arc::new).map(TlsAcceptor::from);
+        let address = config.address;
+        let listener = listen(address);
+        let listener = listener.map_err(|source| StartServiceError::Listen { address, source })?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(cores.min(MOST_THREADS))
@@ -156,10 +159,17 @@ impl Service {
             .enable_all()
             .build()
             .map_err(StartServiceError::Threads)?;
-        let address = config.address;
-        let _context = threads.enter();
-        let listener = listen(address);
-        let listener = listener.map_err(|source| StartServiceError::Listen { address, source })?;
+        let listener = {
+            let _context = threads.enter();
+            TcpListener::from_std(listener)
+        };
+        let listener = match listener {
+            Ok(listener) => listener,
+            Err(source) => {
+                threads.shutdown_background();
+                return Err(StartServiceError::Listen { address, source });
+            }
+        };
         // The port, where the system has chosen it.
         let address = listener.local_addr().unwrap_or(address);
         let stop = CancellationToken::new();
@@ -220,11 +230,11 @@ impl Service {
     }
 }
 
-/// Listens, on the runtime that this runs in.
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+/// Listens. A runtime that is dropped in another one panics: so this comes before there are threads.
+fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener)
+    Ok(listener)
 }
 
 impl Drop for Service {
