@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use wasmrun_model::wire::{Request, Response, Serve, ServiceRow};
+use wasmrun_model::wire::{List, Request, Response, Rows, Serve, ServiceRow, What};
 
 use crate::error::Error;
 use crate::{Client, transfer};
@@ -18,6 +18,17 @@ impl Client {
             Response::Service(row) => Ok(*row),
             other => Err(Error::unexpected(&other)),
         }
+    }
+
+    /// The services of all nodes.
+    ///
+    /// # Errors
+    /// When the node does not answer.
+    pub async fn services(&self) -> Result<Vec<ServiceRow>, Error> {
+        Ok(match self.list(List::of(What::Services)).await?.rows {
+            Rows::Services(rows) => rows,
+            _ => Vec::new(),
+        })
     }
 
     /// Ends a service of the session's tenant at this node, by its name, once its requests have ended or `patience` has.

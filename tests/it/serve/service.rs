@@ -1,8 +1,10 @@
 //! Services that do not come to be, and services that stay.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 
-use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
+use rustix::process::Signal;
+use wasmrun_tests::{Stream, Wasmrun, assert_says, guest, scratch};
 
 use super::{Connection, Service, address, serve};
 use crate::faults::eventually;
@@ -32,6 +34,9 @@ fn what_cannot_be_served_says_why() {
     assert_says(&said, &["GET x"]);
     assert_says(&fails("web", &["--concurrency", "0"]), &["0"]);
     assert_says(&fails("web", &["--detach"]), &["no node is running here"]);
+    for name in ["", "a\nb"] {
+        assert_says(&fails("web", &["--name", name]), &["a service's name"]);
+    }
     // A node says it as well, and goes on.
     let node = Node::start();
     for listen in [&*taken, "192.0.2.1:80"] {
@@ -51,19 +56,14 @@ fn a_detached_service_stays_and_is_replaced_without_a_failed_request() {
     let dir = scratch();
     let second = dir.path().join("second.wasm");
     std::fs::write(&second, second_version()).expect("there is room");
-    let serve = |module: &std::path::Path, listen: &str| {
-        let serve = node.wasmrun(["serve"]).arg(module);
-        let options = ["--name", "shop", "--detach", "--listen", listen];
-        address(&serve.args(options).ok())
-    };
-    let at = serve(&guest("web"), "127.0.0.1:0");
+    let at = detached(&node, &guest("web"), "127.0.0.1:0");
     let version = || Connection::open(at).ask("GET /version", "").body;
     assert_eq!(version(), "version 1 of web\n");
     let listed = node.wasmrun(["list", "services"]).json(0);
     assert_eq!(listed["services"][0]["name"], "shop", "{listed}");
     // What is under way goes on with what it has.
     let mut slow = Connection::slow(at);
-    assert_eq!(serve(&second, &at.to_string()), at);
+    assert_eq!(detached(&node, &second, &at.to_string()), at);
     assert_eq!(version(), "version 2 of web\n");
     slow.piece("on the first");
     slow.read_until("on the first");
@@ -73,6 +73,73 @@ fn a_detached_service_stays_and_is_replaced_without_a_failed_request() {
     while TcpStream::connect(at).is_ok() {}
     let listed = node.wasmrun(["list", "services"]).json(0);
     assert_eq!(listed["services"], serde_json::json!([]));
+}
+
+/// Leaves a service called `shop` to a node.
+fn detached(node: &Node, module: &Path, listen: &str) -> SocketAddr {
+    let serve = node.wasmrun(["serve"]).arg(module);
+    let options = ["--name", "shop", "--detach", "--listen", listen];
+    address(&serve.args(options).ok())
+}
+
+#[test]
+fn what_handlers_print_is_kept_by_their_service() {
+    let node = Node::start();
+    let at = detached(&node, &guest("web"), "127.0.0.1:0");
+    let logs = || node.wasmrun(["logs", "shop"]).run();
+    assert_eq!(logs().stdout_text(), "");
+    let mut follow = node.wasmrun(["logs", "shop", "--follow"]).start();
+    for n in 1..=2 {
+        Connection::open(at).ask("GET /log", "");
+        let is_there = |it: &str| it.matches("to standard output\n").count() == n;
+        follow.wait_until(Stream::Out, "what came", is_there);
+    }
+    let ended = logs();
+    assert_eq!(ended.stdout_text(), "to standard output\n".repeat(2));
+    assert_eq!(ended.stderr, "to standard error\n".repeat(2));
+    let job = node.wasmrun(["list", "services"]).json(0)["services"][0]["job"].clone();
+    let job = job.as_str().expect("it has one");
+    let found = node.wasmrun(["logs", job, "--grep", "output"]).ok();
+    assert_eq!(found, "to standard output\n".repeat(2));
+    node.wasmrun(["service", "stop", "shop"]).ok();
+    let ended = follow.end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+}
+
+#[test]
+fn a_service_that_is_told_to_stop_lets_its_requests_end_though_nobody_waits() {
+    let node = Node::start();
+    let at = detached(&node, &guest("web"), "127.0.0.1:0");
+    let mut slow = Connection::slow(at);
+    let stop = node.wasmrun(["service", "stop", "shop"]).start();
+    while TcpStream::connect(at).is_ok() {}
+    stop.signal(Signal::KILL);
+    stop.end();
+    let jobs = || node.wasmrun(["list", "jobs"]).json(0)["jobs"].clone();
+    assert_eq!(jobs()[0]["state"], "running");
+    slow.piece("more");
+    slow.read_until("more");
+    slow.last_piece();
+    slow.read_until("0\r\n\r\n");
+    while jobs()[0]["state"] != "finished" {}
+}
+
+#[test]
+fn a_command_ends_when_somebody_stops_its_service() {
+    let node = Node::start();
+    let service = Service::of_node(&node, &["--name", "shop"]);
+    service.is_well();
+    let again = node.wasmrun(["serve", "--detach", "--name", "shop"]);
+    let said = again.arg(guest("web")).fails(2);
+    assert_says(&said, &["ends with the command that has started it"]);
+    node.wasmrun(["service", "stop", "shop"]).ok();
+    let ended = service.running.end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_says(&ended.stderr, &["somebody has stopped service shop"]);
+    detached(&node, &guest("web"), "127.0.0.1:0");
+    let again = node.wasmrun(["serve", "--name", "shop"]);
+    let said = again.arg(guest("web")).fails(2);
+    assert_says(&said, &["is detached", "--detach"]);
 }
 
 #[test]

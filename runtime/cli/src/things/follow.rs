@@ -37,7 +37,7 @@ pub fn lines(
              without them",
         ));
     }
-    let thing = Thing::of(&named);
+    let thing = Thing::of(client, &named)?;
     let mut page = Page {
         grep: options.grep.clone(),
         colours: printer.colours_results(),
@@ -58,7 +58,13 @@ pub fn lines(
                 continue;
             }
             match client.wait(client.logs(&id)) {
-                Ok(outputs) => {
+                Ok(mut outputs) => {
+                    if thing.is_service() {
+                        // Each request has a writer of its own, and there may be any number of them.
+                        outputs
+                            .iter_mut()
+                            .for_each(|it| (it.writer, it.attempt) = (0, 1));
+                    }
                     source.has_log = true;
                     if source.take(&outputs, &mut page)? {
                         backoff = Backoff::default();
@@ -100,6 +106,8 @@ enum Thing {
     Task(TaskId),
     Actor(ActorId, String),
     Job(DriverId),
+    /// What handlers print, by the service's job.
+    Service(DriverId, String),
 }
 
 /// What has output now, and whether more of it may come.
@@ -110,8 +118,8 @@ struct Now {
 }
 
 impl Thing {
-    fn of(named: &Described) -> Self {
-        match named {
+    fn of(client: &Client, named: &Described) -> Result<Self, Failure> {
+        Ok(match named {
             Described::Task(task) => Self::Task(task.row.id),
             Described::Actor(actor) => {
                 let row = &actor.row;
@@ -119,13 +127,20 @@ impl Thing {
                 let name = row.name.clone();
                 Self::Actor(row.id, name.unwrap_or_else(|| rows::short(&id).to_owned()))
             }
-            Described::Job(job) => Self::Job(job.row.id),
+            Described::Job(job) => match service_of(client, job.row.id)? {
+                Some(name) => Self::Service(job.row.id, name),
+                None => Self::Job(job.row.id),
+            },
             Described::Object(object) => Self::Task(object.copies[0].id.task()),
-        }
+        })
     }
 
     fn is_job(&self) -> bool {
         matches!(self, Self::Job(_))
+    }
+
+    fn is_service(&self) -> bool {
+        matches!(self, Self::Service(..))
     }
 
     fn look(&self, client: &Client) -> Result<Now, Failure> {
@@ -153,6 +168,14 @@ impl Thing {
                 Ok(one(id, name.clone(), is_over))
             }
             Self::Job(id) => of_job(client, *id),
+            Self::Service(id, name) => Ok(match service_of(client, *id)? {
+                Some(_) => one(id.to_string(), name.clone(), false),
+                // Its log is gone with it.
+                None => Now {
+                    speakers: Vec::new(),
+                    is_over: true,
+                },
+            }),
         }
     }
 
@@ -161,10 +184,17 @@ impl Thing {
         let id = match self {
             Self::Task(id) => id.to_string(),
             Self::Actor(id, _) => id.to_string(),
-            Self::Job(_) => return None,
+            Self::Job(_) | Self::Service(..) => return None,
         };
         failure(&client.wait(client.describe(&id)).ok()?)
     }
+}
+
+/// The name of the service whose requests are the tasks of this job, if there is one.
+fn service_of(client: &Client, job: DriverId) -> Result<Option<String>, Failure> {
+    let services = client.wait(client.services()).map_err(remote::failed)?;
+    let mut services = services.into_iter();
+    Ok(services.find(|it| it.job == job).map(|it| it.name))
 }
 
 /// The tasks of a job that have a log of their own: those that its driver has submitted, if they have begun, and actors. What

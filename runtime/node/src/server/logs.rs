@@ -53,7 +53,7 @@ pub(super) fn kept(record: &Record) -> Result<Arc<Log>, Refusal> {
 pub(super) fn not_kept(task: &TaskId) -> Refusal {
     let why = format_args!(
         "nothing is kept of what {task} wrote: a task's output goes to the client that waits for it, unless it was \
-         submitted with --detach, and a call's is its actor's"
+         submitted with --detach; a call's is its actor's, and a request's its service's"
     );
     refusal(RefusalKind::Usage, why)
 }
@@ -91,17 +91,18 @@ pub(super) fn of_tasks(inner: &Inner, asker: Asker<'_>, tasks: &[TaskId]) -> Ans
 impl Session {
     /// Sends what is kept of the output of what a text stands for.
     pub(super) async fn logs(&self, request: u64, text: &str) -> Result<(), Gone> {
-        let parts = match self.meant(text).await {
-            Ok(Meant::Task(id)) => self.logs_of(id).await,
-            Ok(Meant::Actor(id, _)) => self.logs_of(id.task()).await,
-            Ok(Meant::Job(id)) => match self.inner.service_output(&id) {
-                Some(parts) => Ok(parts),
-                None => {
+        // Its requests are tasks of a job of its name, and of each of them nothing is kept.
+        let parts = match self.inner.service_output(&self.tenant, text) {
+            Some(parts) => Ok(parts),
+            None => match self.meant(text).await {
+                Ok(Meant::Task(id)) => self.logs_of(id).await,
+                Ok(Meant::Actor(id, _)) => self.logs_of(id.task()).await,
+                Ok(Meant::Job(id)) => {
                     let answer = self.job_logs(request, id).await?;
                     return self.answer(request, answer).await;
                 }
+                Err(why) => Err(why),
             },
-            Err(why) => Err(why),
         };
         match parts {
             Ok(parts) => {

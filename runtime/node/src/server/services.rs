@@ -72,10 +72,7 @@ impl Session {
         }
         let tenant = serve.terms.tenant.clone();
         let tenant = tenant.unwrap_or_else(|| self.tenant.clone());
-        let module = self.loaded(&serve.module).ok_or_else(|| {
-            let why = format_args!("the node does not have the module {}", serve.module);
-            refusal(RefusalKind::NotFound, why)
-        })?;
+        let module = self.module(&serve.module)?;
         let answers = Answers::new(
             &name,
             &module,
@@ -108,9 +105,16 @@ impl Session {
 
     /// Whether this session may put another module in the place of a service's, with the rest as it is.
     fn may_replace(&self, running: &Running, serve: &Serve) -> Result<(), Refusal> {
-        let of_session = running.session.is_some_and(|it| it != self.client.driver());
-        if of_session || serve.is_detached != running.session.is_none() {
-            let why = "a service of that name ends with the command that has started it: end that, or use another name";
+        let why = match running.session {
+            None if !serve.is_detached => Some(
+                "a service of that name is detached: replace it with --detach, stop it first, or use another name",
+            ),
+            Some(session) if serve.is_detached || session != self.client.driver() => Some(
+                "a service of that name ends with the command that has started it: end that, or use another name",
+            ),
+            _ => None,
+        };
+        if let Some(why) = why {
             return Err(refusal(RefusalKind::Usage, why));
         }
         let address = running.service.address();
@@ -181,7 +185,13 @@ impl Session {
             );
             refusal(RefusalKind::NotFound, why)
         })?;
-        self.inner.end_service(running, patience).await;
+        let is_own = running.session == Some(self.client.driver());
+        let ending = self.inner.clone().end_service(running, patience);
+        match is_own {
+            true => ending.await,
+            // It goes on when nobody waits for it any more.
+            false => drop(tokio::spawn(ending).await),
+        }
         Ok(Response::Done)
     }
 }
@@ -199,16 +209,19 @@ impl Inner {
         }
     }
 
-    async fn end_service(&self, running: Running, patience: Duration) {
-        let driver = running.service.driver();
+    async fn end_service(self: Arc<Self>, running: Running, patience: Duration) {
+        let _closing = Closing(&self, running.service.driver());
         running.service.drain_async(patience).await;
-        self.close_job(&driver);
     }
 
-    /// What is kept of what handlers print of the service whose requests are tasks of this job.
-    pub(super) fn service_output(&self, job: &DriverId) -> Option<Vec<Output>> {
+    /// What is kept of what handlers of a service print. A text stands for it that is its name, or the id of its job.
+    pub(super) fn service_output(&self, tenant: &TenantName, text: &str) -> Option<Vec<Output>> {
         let services = self.services.0.lock();
-        let running = services.values().find(|it| it.service.driver() == *job)?;
+        let mut services = services.iter();
+        let is_meant = |(own, name): &Key, running: &Running| {
+            own == tenant && (name == text || running.service.driver().to_string() == text)
+        };
+        let (_, running) = services.find(|(key, running)| is_meant(key, running))?;
         Some(outputs(&running.log))
     }
 
@@ -252,6 +265,15 @@ impl Inner {
     }
 }
 
+/// The job of a service, which is closed when this is dropped: behind the service, however that ends.
+struct Closing<'a>(&'a Inner, DriverId);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close_job(&self.1);
+    }
+}
+
 /// Tells the node's log of each request.
 fn access_log(service: String) -> AccessLog {
     Arc::new(move |served| {
@@ -264,6 +286,7 @@ fn access_log(service: String) -> AccessLog {
             status = served.status,
             bytes = served.bytes,
             took_us = u64::try_from(served.took.as_micros()).unwrap_or(u64::MAX),
+            cut_off = served.is_cut_off,
             task = served.task.map(|it| it.to_string()),
             "request"
         );
