@@ -90,6 +90,13 @@ impl Printer {
         Ok(())
     }
 
+    /// The same on a line of its own: one of several that come.
+    pub fn json_line(&self, value: &serde_json::Value) -> Result<(), Failure> {
+        self.result(value)?;
+        HAS_ANSWERED.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// A warning: something is not as it should be, but we go on.
     pub fn warn(&self, message: impl fmt::Display) {
         if !self.quiet {

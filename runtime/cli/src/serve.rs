@@ -3,9 +3,12 @@
 //! Owns what is printed of it, and when it ends. The service itself is the node's: one inside this command, or the one that
 //! runs.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self as threads, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -24,8 +27,8 @@ use crate::fail::{CommandResult, Exit, Failure};
 use crate::log::stamp;
 use crate::printer::Printer;
 use crate::submit::{
-    Route, grants, milliseconds, overrides, pump, wants_own_node, wire_grants, wire_limits,
-    wire_terms,
+    Route, grants, milliseconds, overrides, pump, unwritten, wants_own_node, wire_grants,
+    wire_limits, wire_terms,
 };
 use crate::{local, remote};
 
@@ -33,6 +36,10 @@ use crate::{local, remote};
 const CHUNKS_IN_FLIGHT: usize = 64;
 /// How many lines of the access log may be under way before some are left out.
 const LINES_IN_FLIGHT: usize = 4096;
+/// The longest name of a service, in bytes.
+const NAME_BYTES: usize = 200;
+/// How long whoever reads what we print may take for the last of it.
+const LAST_LINES: Duration = Duration::from_secs(2);
 /// The largest file with a certificate or a key, in bytes.
 const PEM_BYTES: u64 = 1 << 20;
 /// How often a command whose service a node serves looks whether that is still there.
@@ -42,7 +49,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub fn serve(options: &Serve, global: &Global, printer: &Printer) -> CommandResult {
     options.task.grants.check_dirs()?;
     let tls = tls(options)?;
-    let name = name(options);
+    let name = name(options)?;
     let stop = CancellationToken::new();
     if !options.detach {
         stop_on_signals(&stop)?;
@@ -60,10 +67,16 @@ pub fn serve(options: &Serve, global: &Global, printer: &Printer) -> CommandResu
 }
 
 /// What people call the service: as they say, else as the module's file is called.
-fn name(options: &Serve) -> String {
+fn name(options: &Serve) -> Result<String, Failure> {
     let file = || Some(options.module.file_stem()?.to_string_lossy().into_owned());
     let named = options.name.clone().or_else(file);
-    named.unwrap_or_else(|| "service".to_owned())
+    let name = named.unwrap_or_else(|| "service".to_owned());
+    if name.is_empty() || name.len() > NAME_BYTES || name.contains(char::is_control) {
+        return Err(Failure::usage(format_args!(
+            "a service's name has 1 to {NAME_BYTES} bytes and no control characters: name it with --name"
+        )));
+    }
+    Ok(name)
 }
 
 type Tls = (Vec<u8>, Vec<u8>);
@@ -113,12 +126,18 @@ fn in_command(
         AnswersError::Job(JobError::TooMuch(_)) => Failure::new(Exit::Unschedulable, error),
         error => Failure::new(Exit::Usage, error),
     })?;
+    let no_thread = "cannot start a thread for the output";
+    // Dropped by both threads when they end: those may wait for somebody who does not read.
+    let (writes, written) = threads::channel::<()>();
     let (chunks, printed) = mpsc::channel(CHUNKS_IN_FLIGHT);
-    let stopping = stop.clone();
-    // Its thread ends when we do.
-    let _pump = pump(Route::Aside, printed, move || stopping.cancel())
-        .context("cannot start the thread of the output")?;
-    let (lines, mut ended) = mpsc::channel(LINES_IN_FLIGHT);
+    let (stopping, writing) = (stop.clone(), writes.clone());
+    let failed = move || {
+        let _writing = writing;
+        stopping.cancel();
+    };
+    let pumping = pump(Route::Aside, printed, failed).context(no_thread)?;
+    let (lines, ended) = mpsc::channel(LINES_IN_FLIGHT);
+    let logging = write_log(ended, (stop.clone(), writes), *printer).context(no_thread)?;
     let config = ServiceConfig {
         name: name.clone(),
         address: options.listen,
@@ -138,39 +157,38 @@ fn in_command(
     let service = Service::start(node.client(), answers, config);
     let service = service.map_err(|error| Failure::new(Exit::Usage, error))?;
     started(&name, &format!("{scheme}://{}", service.address()), printer)?;
-    let mut written = write_log(&mut ended, stop, printer);
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    let runtime = runtime.context("cannot wait for the end")?;
+    runtime.block_on(stop.cancelled());
     if !service.drain(options.drain) {
         printer.warn("some requests were still under way, and were cut off");
     }
-    while written.is_ok()
-        && let Ok(served) = ended.try_recv()
-    {
-        written = print(&served, printer);
+    if written.recv_timeout(LAST_LINES) == Err(RecvTimeoutError::Timeout) {
+        return Ok(());
     }
-    written
+    let logged = logging
+        .join()
+        .expect("the thread of the log does not panic");
+    let printed = pumping.join().expect("the output thread does not panic");
+    logged.and(printed.map(drop).map_err(unwritten))
 }
 
-/// Prints a line for each request until the service is to end.
+/// Starts a thread that prints a line for each request, as long as there is a service. Where a line cannot be printed, the
+/// service is to end.
 fn write_log(
-    ended: &mut mpsc::Receiver<Served>,
-    stop: &CancellationToken,
-    printer: &Printer,
-) -> CommandResult {
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    let runtime = runtime.context("cannot wait for requests")?;
-    runtime.block_on(async {
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return Ok(()),
-                Some(served) = ended.recv() => print(&served, printer)?,
-                // There is no log.
-                else => {
-                    stop.cancelled().await;
-                    return Ok(());
-                }
-            }
+    mut ended: mpsc::Receiver<Served>,
+    (stop, writes): (CancellationToken, threads::Sender<()>),
+    printer: Printer,
+) -> io::Result<JoinHandle<CommandResult>> {
+    let write = move || -> CommandResult {
+        let _writes = writes;
+        while let Some(served) = ended.blocking_recv() {
+            print(&served, &printer).inspect_err(|_| stop.cancel())?;
         }
-    })
+        Ok(())
+    };
+    let thread = std::thread::Builder::new().name("wasmrun-access".into());
+    thread.spawn(write)
 }
 
 fn print(served: &Served, printer: &Printer) -> CommandResult {
@@ -178,7 +196,7 @@ fn print(served: &Served, printer: &Printer) -> CommandResult {
     let us = u64::try_from(served.took.as_micros()).unwrap_or(u64::MAX);
     let task = served.task.map(|it| it.to_string());
     if printer.output == Output::Json {
-        return printer.result(json!({
+        return printer.json_line(&json!({
             "version": 1,
             "time": now,
             "client": served.client.to_string(),
@@ -244,7 +262,11 @@ fn at_node(
                     };
                 }
                 () = tokio::time::sleep(LOOK) => {
-                    client.status().await.map_err(remote::failed)?;
+                    let services = client.services().await.map_err(remote::failed)?;
+                    if !services.iter().any(|it| it.job == row.job) {
+                        printer.note(format_args!("somebody has stopped service {name}"));
+                        return Ok(());
+                    }
                 }
             }
         }
@@ -253,7 +275,7 @@ fn at_node(
 
 fn started(name: &str, url: &str, printer: &Printer) -> CommandResult {
     match printer.output {
-        Output::Json => printer.result(json!({ "version": 1, "name": name, "url": url })),
+        Output::Json => printer.json_line(&json!({ "version": 1, "name": name, "url": url })),
         _ => printer.result(format_args!("serving {name} at {url}")),
     }
 }

@@ -1,10 +1,11 @@
 //! How requests end: handlers that fail, clients that go, services that stop.
 
+use std::io::{BufRead as _, BufReader, pipe};
 use std::net::TcpStream;
 
 use wasmrun_tests::{Stream, assert_says};
 
-use super::{Connection, Service, curl};
+use super::{Connection, Service, address, curl, serve};
 use crate::node::Node;
 
 #[test]
@@ -111,4 +112,32 @@ fn requests_do_not_keep_a_service_for_longer_than_it_drains() {
     let ended = service.end();
     let rest = slow.rest();
     assert!(!rest.ends_with(b"0\r\n\r\n"), "{rest:?}: {ended}");
+}
+
+#[test]
+fn a_service_whose_log_nobody_reads_ends_all_the_same() {
+    let (reader, writer) = pipe().expect("there are pipes");
+    let running = serve("web", &[]).stdout_to(writer).start();
+    let mut reader = BufReader::new(reader);
+    let mut first = String::new();
+    let read = reader.read_line(&mut first);
+    read.expect("it says where it is");
+    let address = address(&first);
+    let service = Service { running, address };
+    // More lines than the pipe holds.
+    let line = format!("GET /hello?{}", "x".repeat(8 << 10));
+    for _ in 0..20 {
+        assert_eq!(service.ask(&line).status, 200);
+    }
+    let ended = service.end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    drop(reader);
+}
+
+#[test]
+fn a_service_that_cannot_write_what_handlers_print_fails() {
+    let service = Service::start(serve("web", &[]).redirected("2>/dev/full"));
+    assert_eq!(service.get("/log").status, 200);
+    let ended = service.running.end();
+    assert_eq!(ended.code, Some(2), "{ended}");
 }

@@ -43,7 +43,7 @@ use crate::submit::target::{Handle, Stopper, Target};
 pub use crate::submit::plan::{grants, overrides, shorten};
 pub use crate::submit::report::{exit_of, file_of, with_frames, with_place};
 pub use crate::submit::script::{interpreter, python_stubs};
-pub use crate::submit::stream::{Route, pump};
+pub use crate::submit::stream::{Route, pump, unwritten};
 pub use crate::submit::target::{
     grants as wire_grants, limits as wire_limits, milliseconds, terms as wire_terms,
 };
@@ -274,12 +274,7 @@ impl Streaming {
         self.tasks.cancel_all();
         drop(self.chunks);
         let written = self.pump.join().expect("the output thread does not panic");
-        written.map_err(|error| match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::new(Exit::BrokenPipe, error),
-            _ => {
-                Failure::from(anyhow::Error::new(error).context("cannot write the guest's output"))
-            }
-        })
+        written.map_err(stream::unwritten)
     }
 }
 

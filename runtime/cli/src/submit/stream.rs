@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use tokio::sync::mpsc::Receiver;
 use wasmrun_engine::{OutputChunk, OutputSource};
 
+use crate::fail::{Exit, Failure};
 use crate::{outfile, stdio};
 
 /// What to do with output.
@@ -64,6 +65,14 @@ pub fn pump(
             }
             sink.finish()
         })
+}
+
+/// The command's failure where guests' output could not be written.
+pub fn unwritten(error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(Exit::BrokenPipe, error),
+        _ => Failure::from(anyhow::Error::new(error).context("cannot write the guest's output")),
+    }
 }
 
 struct Sink {
