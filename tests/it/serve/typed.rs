@@ -52,11 +52,13 @@ fn functions_answer_by_routes() {
     let problem = price(&json!({"rules": []})).problem(400);
     assert_eq!(problem["errors"][0]["pointer"], "/order", "{problem}");
     send(&service, "POST /price", "{").problem(400);
+    send(&service, "POST /price", r#"{"rules": [], "rules": []}"#).problem(400);
     service.get("/prices").problem(404);
     let method = service.get("/price");
     method.problem(405);
     assert_eq!(method.header("allow"), Some("POST"), "{method:?}");
     let openapi = service.get("/openapi.json").json(200, "application/json");
+    assert_eq!(service.ask("HEAD /openapi.json").status, 200);
     let version = openapi["openapi"].as_str().expect("it has one");
     assert!(version.starts_with("3.1"), "{openapi}");
     assert_eq!(openapi["info"]["title"], "shop", "{openapi}");
@@ -94,4 +96,17 @@ fn parameters_come_from_paths_and_queries() {
     assert!(trap["task"].is_string(), "{trap}");
     service.ask("POST /spin").problem(504);
     assert_eq!(json("GET /numbers/8"), 8);
+}
+
+#[test]
+fn a_body_that_takes_its_time_keeps_nobody_from_being_served() {
+    let options = ["--time-limit", "1s", "--concurrency", "1"];
+    let route = ["--route", "POST /texts=echo-string"];
+    let service = Service::start(serve("fixture", &[options.as_slice(), &route].concat()));
+    let mut slow = service.open();
+    slow.begin("POST /texts", "Connection: close\r\nContent-Length: 9\r\n");
+    slow.send("\"");
+    slow.answer().problem(408);
+    let answer = send(&service, "POST /texts", "\"a\"");
+    assert_eq!(answer.json(200, "application/json"), "a");
 }

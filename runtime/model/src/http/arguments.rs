@@ -9,7 +9,9 @@ use super::answer::problem;
 use super::percent;
 use super::route::Method;
 use crate::value::json::{found, from_json};
-use crate::value::{FunctionType, Path, Segment, TextError, Value, ValueType, excerpt, names};
+use crate::value::{
+    FunctionType, Path, Segment, TextError, Value, ValueType, excerpt, is_json, names, read_json,
+};
 
 pub(super) type Param = (Arc<str>, ValueType);
 
@@ -167,9 +169,14 @@ pub(super) fn is_bare(rest: &[&Param]) -> bool {
 fn from_text(ty: &ValueType, text: &str, place: Place) -> Result<Json, BadRequest> {
     let word = || Json::String(text.to_owned());
     match plain(ty) {
-        None => serde_json::from_str(text).map_err(|error| {
+        None => read_json(text.as_bytes()).map_err(|error| {
             let (ty, text) = (excerpt(ty), excerpt(&text));
-            let why = format!("expected {ty} as JSON, found '{text}', which is no JSON: {error}");
+            let is = if is_json(&error) {
+                "has an error"
+            } else {
+                "is no JSON"
+            };
+            let why = format!("expected {ty} as JSON, found '{text}', which {is}: {error}");
             BadRequest::new(place, why)
         }),
         Some(ValueType::Char | ValueType::String | ValueType::Handle(_) | ValueType::Enum(_)) => {
@@ -206,8 +213,14 @@ fn from_body(rest: &[&Param], body: &[u8]) -> Result<Map<String, Json>, BadReque
     if body.trim_ascii().is_empty() {
         return Ok(Map::new());
     }
-    let json: Json = serde_json::from_slice(body)
-        .map_err(|error| BadRequest::new(whole(), format!("it is no JSON: {error}")))?;
+    let json = read_json(body).map_err(|error| {
+        let is = if is_json(&error) {
+            ""
+        } else {
+            "it is no JSON: "
+        };
+        BadRequest::new(whole(), format!("{is}{error}"))
+    })?;
     if let [(name, _)] = rest {
         return Ok(Map::from_iter([(name.to_string(), json)]));
     }

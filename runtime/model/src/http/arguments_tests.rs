@@ -261,6 +261,11 @@ fn what_is_wrong_in_a_body_is_told_with_a_pointer() {
         ),
         (
             &one,
+            r#"{"price": 1, "price": 2}"#,
+            "the body: the key \"price\" is twice in one object: keep one at line 1 column 20",
+        ),
+        (
+            &one,
             "[]",
             "the body: expected record { price: u8 }, found an array of 0",
         ),

@@ -20,6 +20,7 @@ pub mod codec;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod json;
+mod keys;
 mod numbers;
 mod path;
 pub mod schema;
@@ -35,6 +36,7 @@ pub mod wave;
 pub(crate) mod tests;
 
 pub use codec::{DecodeError, DecodeFault, DecodeLimits, Encoded, EncodedRef};
+pub use keys::{check_json, is_json, read_json};
 pub use numbers::{Element, NumberKind, NumberList};
 pub use path::{Path, Root, Segment};
 pub use text::{TextError, TextFault};

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response, StatusCode};
-use wasmrun_engine::{HttpBody, Readable as _};
+use tokio::time::timeout;
+use wasmrun_engine::{HttpBody, Limits, Readable as _};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::http::{Lookup, arguments, response};
 use wasmrun_model::value::codec::{decode, encode};
@@ -14,7 +15,7 @@ use super::answers::Functions;
 use super::body::Upload;
 use super::front::{Front, InProgress};
 use super::problem::{Problem, json, whole};
-use crate::records::job::Call;
+use crate::records::job::{Argument, Call};
 use crate::records::task::Report;
 
 /// Where the description of the routes is, unless one of them is there.
@@ -32,7 +33,10 @@ impl Front {
         let method = head.method.as_str();
         let (index, captures) = match functions.routes.find(method, head.uri.path()) {
             Lookup::Found { index, captures } => (index, captures),
-            Lookup::NoPath if head.method == Method::GET && head.uri.path() == OPENAPI => {
+            Lookup::NoPath
+                if matches!(head.method, Method::GET | Method::HEAD)
+                    && head.uri.path() == OPENAPI =>
+            {
                 return Ok(json(StatusCode::OK, "application/json", &functions.openapi));
             }
             Lookup::NoPath => {
@@ -44,13 +48,12 @@ impl Front {
         let (route, ty) = functions.routes.get(index);
         let job = &functions.jobs[index];
         under_way.takes(&functions.names[index]);
-        let body = whole_body(body, job.limits.arguments).await?;
+        let body = whole_body(body, &job.limits).await?;
         let values = arguments(route.method(), ty, &captures, head.uri.query(), &body);
         let values = values.map_err(|why| Problem::unfit(&why))?;
-        let values = ty.params().iter().zip(&values);
-        let values = values.map(|((_, ty), value)| encode(ty, value).map(Into::into));
-        let values = values.collect::<Result<Vec<_>, _>>();
-        let values = values.map_err(|error| Problem::bad(&error.to_string()))?;
+        // The task may take its time: neither the JSON nor the values, which are large in memory, wait for it.
+        drop(body);
+        let values = encoded(ty, values)?;
         let call = Call {
             values,
             ..self.call_of(&head.headers)
@@ -67,9 +70,18 @@ impl Front {
     }
 }
 
-async fn whole_body(body: Incoming, most: u64) -> Result<Bytes, Problem> {
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    match Limited::new(Upload::new(body), most).collect().await {
+/// A body as a whole. It may take as long to come as the function may run.
+async fn whole_body(body: Incoming, limits: &Limits) -> Result<Bytes, Problem> {
+    let most = usize::try_from(limits.arguments).unwrap_or(usize::MAX);
+    let body = Limited::new(Upload::new(body), most).collect();
+    let body = match limits.time {
+        Some(limit) => timeout(limit, body).await.map_err(|_| {
+            let detail = "the body took longer to come than the request may take";
+            Problem::new(StatusCode::REQUEST_TIMEOUT, detail)
+        })?,
+        None => body.await,
+    };
+    match body {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
@@ -77,6 +89,14 @@ async fn whole_body(body: Incoming, most: u64) -> Result<Bytes, Problem> {
         )),
         Err(_) => Err(Problem::bad("the body is not what the request said it was")),
     }
+}
+
+/// A call's arguments as they move.
+fn encoded(ty: &FunctionType, values: Vec<Value>) -> Result<Vec<Argument>, Problem> {
+    let values = ty.params().iter().zip(values);
+    let values = values.map(|((_, ty), value)| encode(ty, &value).map(Into::into));
+    let values = values.collect::<Result<Vec<_>, _>>();
+    values.map_err(|error| Problem::bad(&error.to_string()))
 }
 
 /// What a function returned, its errors too.
