@@ -74,6 +74,8 @@ fn what_is_no_request_is_refused() {
         ("Host: a\r\nHost: a\r\n", "several Host headers"),
         ("X: y\r\n", "no Host header"),
         ("Host:\r\n", "names no host"),
+        ("Host: a/b\r\n", "names no host"),
+        ("Host: user@a\r\n", "names no host"),
     ] {
         let answer = says(&format!("{get}{headers}Connection: close\r\n\r\n"));
         let problem = answer.problem(400);

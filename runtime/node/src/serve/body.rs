@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
 use http_body_util::{BodyExt as _, Empty};
@@ -55,6 +56,52 @@ impl Body for Upload {
     }
 }
 
+/// How long what a handler has written may take to go out before its failure cuts it off.
+const PARTING: Duration = Duration::from_millis(20);
+
+/// A handler's body whose failure comes a little later. With it a connection drops what it has yet to send, which may be all
+/// that the handler has written, and the head.
+struct Parting {
+    body: HttpBody,
+    failed: Option<(HttpError, Pin<Box<Sleep>>)>,
+}
+
+impl Parting {
+    fn of(body: HttpBody) -> HttpBody {
+        let parting = Self { body, failed: None };
+        parting.boxed_unsync()
+    }
+}
+
+impl Body for Parting {
+    type Data = Bytes;
+    type Error = HttpError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
+        if self.failed.is_none() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+                Some(Err(error)) => self.failed = Some((error, Box::pin(sleep(PARTING)))),
+                frame => return Poll::Ready(frame),
+            }
+        }
+        if let Some((_, parting)) = &mut self.failed {
+            ready!(parting.as_mut().poll(cx));
+        }
+        Poll::Ready(self.failed.take().map(|(error, _)| Err(error)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.failed.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// A handler's body, which tells its request how it ends.
 pub(super) struct Response {
     body: HttpBody,
@@ -67,7 +114,7 @@ impl Response {
     /// The body of a response, of which the client gets so many bytes, if that is known.
     pub(super) fn new(body: HttpBody, length: Option<u64>, request: InProgress) -> Self {
         let mut response = Self {
-            body,
+            body: Parting::of(body),
             left: length,
             request,
         };
@@ -153,9 +200,27 @@ pub(super) fn length(method: &Method, status: StatusCode, headers: &HeaderMap) -
 
 #[cfg(test)]
 mod tests {
+    use futures_util::{FutureExt as _, stream};
+    use http_body_util::StreamBody;
     use hyper::header::HeaderValue;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_written_may_go_out_before_a_failure_cuts_it_off() {
+        let frames = [
+            Ok(Frame::data(Bytes::from_static(b"first"))),
+            Err(HttpError::HttpResponseIncomplete),
+        ];
+        let body = StreamBody::new(stream::iter(frames));
+        let mut body = Parting::of(body.boxed_unsync());
+        let first = body.frame().now_or_never();
+        assert!(matches!(first, Some(Some(Ok(_)))));
+        assert!(body.frame().now_or_never().is_none(), "it has yet to come");
+        assert!(!body.is_end_stream());
+        let last = body.frame().await;
+        assert!(matches!(last, Some(Err(HttpError::HttpResponseIncomplete))));
+    }
 
     #[test]
     fn the_head_says_how_much_comes() {

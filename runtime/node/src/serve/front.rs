@@ -10,7 +10,8 @@ use std::time::Instant;
 
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{HOST, HeaderMap};
+use hyper::header::{COOKIE, HOST, HeaderMap, HeaderValue};
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
 use parking_lot::RwLock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -19,6 +20,7 @@ use wasmrun_model::trace::{Span, TraceContext, TraceState};
 
 use super::answers::{Answers, Kind};
 use super::body;
+use super::listen::MOST_HEADERS;
 use super::problem::Problem;
 use super::stats::{OneOf, ServiceStats, Stats};
 use super::{Served, ServiceConfig};
@@ -104,12 +106,13 @@ impl Front {
                 if problem.status == StatusCode::SERVICE_UNAVAILABLE {
                     self.stats.refused();
                 }
-                let response = problem.response(under_way.task.as_ref().map(TaskHandle::id));
-                match method {
+                let mut response = problem.response(under_way.task.as_ref().map(TaskHandle::id));
+                if method == Method::HEAD {
                     // Over HTTP/2 it would be sent.
-                    Method::HEAD => response.map(|_| body::nothing()),
-                    _ => response,
+                    *response.body_mut() = body::nothing();
                 }
+                under_way.bytes = response.body().size_hint().exact().unwrap_or(0);
+                response
             }
         }
     }
@@ -142,8 +145,10 @@ impl Front {
     ) -> Result<Response<HttpBody>, Problem> {
         let call = self.call_of(request.headers());
         let (answer, answered) = oneshot::channel();
+        let mut request = request.map(|body| body::Upload::new(body).boxed_unsync());
+        join_cookies(request.headers_mut());
         let exchange = HttpExchange {
-            request: request.map(|body| body::Upload::new(body).boxed_unsync()),
+            request,
             is_tls,
             answer,
         };
@@ -186,7 +191,11 @@ impl Front {
         under_way: &'a mut InProgress,
     ) -> Result<&'a mut TaskHandle, Problem> {
         let task = self.client.submit(job, call);
-        let task = task.map_err(|_| Problem::busy("no node can take the request now"))?;
+        let task = task.map_err(|error| {
+            let service = &self.config.name;
+            tracing::warn!(service, %error, "a request of a service cannot run");
+            Problem::busy("no node can take the request now")
+        })?;
         Ok(under_way.task.insert(task))
     }
 }
@@ -302,18 +311,43 @@ impl Drop for InProgress {
 }
 
 /// Refuses what no handler can be given: a request that does not say for whom it is, or says several.
-fn check(request: &Request<Incoming>) -> Result<(), Problem> {
-    let mut hosts = request.headers().get_all(HOST).iter();
+fn check<B>(request: &Request<B>) -> Result<(), Problem> {
+    let (uri, headers) = (request.uri(), request.headers());
+    if headers.len() > MOST_HEADERS {
+        let too_many = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+        return Err(Problem::new(too_many, "the request has too many headers"));
+    }
+    if uri.authority().is_some() && uri.scheme().is_none() && *request.method() != Method::CONNECT {
+        return Err(Problem::bad("the request's target is no path"));
+    }
+    let mut hosts = headers.get_all(HOST).iter();
     let (host, more) = (hosts.next(), hosts.next());
     if more.is_some() {
         return Err(Problem::bad("the request has several Host headers"));
     }
-    match (request.uri().authority(), host) {
+    let is_of_user = |authority: &Authority| authority.as_str().contains('@');
+    match (uri.authority(), host) {
         (None, None) => Err(Problem::bad("the request has no Host header")),
-        (None, Some(host)) if host.to_str().is_err() || host.is_empty() => {
-            Err(Problem::bad("the request's Host header names no host"))
+        (None, Some(host)) => match Authority::try_from(host.as_bytes()) {
+            Ok(host) if !is_of_user(&host) => Ok(()),
+            _ => Err(Problem::bad("the request's Host header names no host")),
+        },
+        (Some(authority), _) if is_of_user(authority) => {
+            Err(Problem::bad("the request names a user before its host"))
         }
-        _ => Ok(()),
+        (Some(_), _) => Ok(()),
+    }
+}
+
+/// Clients of HTTP/2 may send each cookie by itself, and nobody else expects that (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let all = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes);
+    let all: Vec<&[u8]> = all.collect();
+    if all.len() < 2 {
+        return;
+    }
+    if let Ok(one) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+        headers.insert(COOKIE, one);
     }
 }
 
@@ -323,4 +357,50 @@ fn trace_of(headers: &HeaderMap) -> Option<TraceContext> {
     let parent: Span = text("traceparent")?.parse().ok()?;
     let state = text("tracestate").and_then(|it| it.parse::<TraceState>().ok());
     Some(TraceContext::new(parent, state.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_say_for_whom_they_are() {
+        let checked = |method: Method, target: &str, host: Option<&str>| {
+            let mut request = Request::builder().method(method).uri(target);
+            if let Some(host) = host {
+                request = request.header(HOST, host);
+            }
+            check(&request.body(()).unwrap()).is_ok()
+        };
+        for host in ["a", "a.org:80", "[::1]:80", "a_b", "127.0.0.1"] {
+            assert!(checked(Method::GET, "/", Some(host)), "{host}");
+        }
+        for host in ["", "a b", "a/b", "a?b", "a#b", "u@a", "a\tb", "http://a"] {
+            assert!(!checked(Method::GET, "/", Some(host)), "{host}");
+        }
+        assert!(!checked(Method::GET, "/", None));
+        assert!(checked(Method::GET, "http://a/b", Some("c")));
+        assert!(!checked(Method::GET, "http://u:p@a/b", Some("a")));
+        // What is meant as a path, and is an authority.
+        assert!(!checked(Method::GET, "hello", Some("a")));
+        assert!(checked(Method::CONNECT, "a:80", Some("a:80")));
+        let mut request = Request::get("/").header(HOST, "a");
+        for _ in 0..MOST_HEADERS {
+            request = request.header("x", "y");
+        }
+        assert!(check(&request.body(()).unwrap()).is_err());
+    }
+
+    #[test]
+    fn cookies_come_as_one() {
+        let mut headers = HeaderMap::new();
+        join_cookies(&mut headers);
+        assert!(headers.is_empty());
+        for cookie in ["a=1", "b=2; c=3"] {
+            headers.append(COOKIE, HeaderValue::from_static(cookie));
+        }
+        join_cookies(&mut headers);
+        let all: Vec<_> = headers.get_all(COOKIE).iter().collect();
+        assert_eq!(all, ["a=1; b=2; c=3"]);
+    }
 }

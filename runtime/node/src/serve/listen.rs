@@ -30,7 +30,7 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(15);
 pub(super) const IDLE: Duration = Duration::from_secs(75);
 /// The largest head of a request, in bytes.
 const MOST_HEAD_BYTES: usize = 64 << 10;
-const MOST_HEADERS: usize = 128;
+pub(super) const MOST_HEADERS: usize = 128;
 /// How many requests of one HTTP/2 connection may be under way.
 const MOST_STREAMS: u32 = 200;
 /// How much of the bodies of requests an HTTP/2 connection may send before they are read.
