@@ -101,6 +101,8 @@ pub enum Command {
     /// Offer functions of modules, and Python, as tools to agents: a server of the Model Context Protocol.
     Mcp(Box<Mcp>),
     /// Answer HTTP requests with a module, each in a sandbox of its own.
+    ///
+    /// Unless the module or an option says otherwise, a request asks for 0.1 of a CPU and may take 60s.
     Serve(Box<Serve>),
     /// List and end services that a node serves.
     Service {

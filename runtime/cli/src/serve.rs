@@ -84,7 +84,7 @@ type Tls = (Vec<u8>, Vec<u8>);
 /// The certificate and its key.
 fn tls(options: &Serve) -> Result<Option<Tls>, Failure> {
     let read = |path: &Path| {
-        let read = local::read_file(path, PEM_BYTES, "one certificate");
+        let read = local::read_file(path, PEM_BYTES, "a file that has nothing but that");
         read.with_context(|| format!("cannot read {}", path.display()))
     };
     Ok(match (&options.tls_cert, &options.tls_key) {

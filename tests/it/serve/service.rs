@@ -34,6 +34,8 @@ fn what_cannot_be_served_says_why() {
     assert_says(&said, &["GET x"]);
     assert_says(&fails("web", &["--concurrency", "0"]), &["0"]);
     assert_says(&fails("web", &["--detach"]), &["no node is running here"]);
+    let ended = Wasmrun::new(["serve", "--listen", "localhost:80"]).arg(guest("web"));
+    assert_says(&ended.fails(2), &["must be the IP address of an interface"]);
     for name in ["", "a\nb"] {
         assert_says(&fails("web", &["--name", name]), &["a service's name"]);
     }

@@ -9,7 +9,11 @@ use clap::{Args, Subcommand, ValueHint};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::http::Route;
 
+use super::things::listening;
 use super::{NodeOptions, TaskOptions, duration};
+
+/// Where clients find a service if nobody says where: only this machine reaches it.
+const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 
 #[derive(Debug, Clone, Args)]
 pub struct Serve {
@@ -19,8 +23,9 @@ pub struct Serve {
     /// Where clients find it. Port 0 is one that the system chooses.
     #[arg(
         long,
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:8080",
+        value_name = "ADDRESS:PORT",
+        value_parser = listening(DEFAULT_ADDRESS),
+        default_value = DEFAULT_ADDRESS,
         help_heading = "Service"
     )]
     pub listen: SocketAddr,
