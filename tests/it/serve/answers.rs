@@ -33,6 +33,20 @@ fn a_module_answers() {
 }
 
 #[test]
+fn trailers_are_a_part_of_an_answer_and_an_interim_status_is_none() {
+    let mut service = Service::web(&[]);
+    service.get("/interim").problem(502);
+    let answer = service.get("/trailers");
+    assert_eq!((&*answer.body, answer.is_whole), ("text\n", true));
+    service.is_well();
+    service.wait_for("GET /interim 502 ");
+    service.wait_for("GET /trailers 200 5 ");
+    service.wait_for("GET /hello 200 6 ");
+    let said = service.running.written(Stream::Out);
+    assert!(!said.contains("cut off"), "{said}");
+}
+
+#[test]
 fn several_requests_of_one_connection_are_answered_in_order() {
     let service = Service::web(&[]);
     let mut connection = service.open();

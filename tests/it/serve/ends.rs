@@ -39,6 +39,9 @@ fn an_answer_that_fails_in_the_middle_is_cut_off() {
     let answer = service.get("/late-trap");
     assert_eq!((answer.status, &*answer.body), (200, "the beginning\n"));
     assert!(!answer.is_whole, "{answer:?}");
+    let short = service.get("/short");
+    assert_eq!((short.status, &*short.body), (200, "short\n"));
+    assert!(!short.is_whole, "{short:?}");
     let url = format!("http://{}/late-trap", service.address);
     let (printed, code) = curl(["--http1.1", &url]);
     assert_says(&printed, &["the beginning\n"]);

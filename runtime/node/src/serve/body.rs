@@ -71,6 +71,12 @@ impl Parting {
         let parting = Self { body, failed: None };
         parting.boxed_unsync()
     }
+
+    fn failed(error: HttpError) -> HttpBody {
+        let failed = Some((error, Box::pin(sleep(PARTING))));
+        let body = nothing();
+        Self { body, failed }.boxed_unsync()
+    }
 }
 
 impl Body for Parting {
@@ -152,6 +158,9 @@ impl Body for Response {
                 let bytes = frame.data_ref().map_or(0, |data| data.remaining()) as u64;
                 self.request.sent(bytes);
                 self.left = self.left.map(|left| left.saturating_sub(bytes));
+                if frame.is_trailers() {
+                    self.request.is_whole();
+                }
                 self.look();
                 if self.left == Some(0) && !self.body.is_end_stream() {
                     // The server would drop it, and a handler that has yet to flush what it wrote would fail.
@@ -160,7 +169,11 @@ impl Body for Response {
                 }
             }
             Poll::Ready(None) if self.left.is_none() => self.request.is_whole(),
-            // Shorter than its head says: the server cuts it off.
+            Poll::Ready(None) if self.left > Some(0) => {
+                // Shorter than its head says.
+                self.body = Parting::failed(HttpError::HttpResponseIncomplete);
+                return Pin::new(&mut self.body).poll_frame(cx);
+            }
             Poll::Ready(None | Some(Err(_))) | Poll::Pending => {}
         }
         polled

@@ -158,8 +158,9 @@ impl Front {
         };
         let task = self.submit(job, call, under_way)?;
         match answered.await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(_)) => Err(Problem::new(
+            Ok(Ok(response)) if !response.status().is_informational() => Ok(response),
+            // An interim status is no answer.
+            Ok(_) => Err(Problem::new(
                 StatusCode::BAD_GATEWAY,
                 "the handler answered with an error",
             )),

@@ -52,6 +52,17 @@ impl Guest for Server {
                 let (body, stream) = begin(response, 204, &[]);
                 finish(body, stream);
             }
+            "/interim" => {
+                let (body, stream) = begin(response, 103, &[]);
+                finish(body, stream);
+            }
+            "/trailers" => trailers(response),
+            "/short" => {
+                let (body, mut stream) = begin(response, 200, &[("content-length", "12")]);
+                write(&mut stream, b"short\n");
+                drop(stream);
+                std::mem::forget(body);
+            }
             "/page" => {
                 let html = [("content-type", "text/html")];
                 let (body, mut stream) = begin(response, 200, &html);
@@ -166,6 +177,17 @@ fn sized(response: ResponseOutparam) {
     let (body, mut stream) = begin(response, 200, &[("content-length", &length)]);
     write(&mut stream, text);
     finish(body, stream);
+}
+
+/// A body with a header behind it.
+fn trailers(response: ResponseOutparam) {
+    let (body, mut stream) = begin(response, 200, &[]);
+    write(&mut stream, b"text\n");
+    drop(stream);
+    let trailers = Fields::new();
+    let set = trailers.set("x-behind", &[b"1".to_vec()]);
+    set.expect("it is a header");
+    OutgoingBody::finish(body, Some(trailers)).expect("it is a whole body");
 }
 
 fn say(response: ResponseOutparam, status: u16, text: &str) {
