@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, pipe};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use wasmrun_tests::{Stream, assert_says};
 
@@ -94,12 +95,19 @@ fn the_access_log_says_that_a_client_was_gone() {
 fn ctrl_c_lets_requests_under_way_end() {
     for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
         let service = Service::web(&[]);
+        let mut half = service.open();
+        half.send("GET /hello HTTP/1.1\r\nHo");
         let mut idle = service.open();
         idle.begin("GET /hello", "");
         idle.read_until("0\r\n\r\n");
         let slow = Connection::slow(service.address);
         service.running.signal(signal);
         assert!(idle.is_closed());
+        // Long before a head that does not come is given up.
+        let half_stream = half.stream.get_ref();
+        let set = half_stream.set_read_timeout(Some(Duration::from_secs(10)));
+        set.expect("it is a time");
+        assert!(half.is_closed());
         while TcpStream::connect(service.address).is_ok() {}
         assert_eq!(finished(slow), "");
         let ended = service.running.end();

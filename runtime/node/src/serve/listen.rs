@@ -26,6 +26,8 @@ use super::stats::{OneOf, Requests};
 const MOST_CONNECTIONS: usize = 16 << 10;
 /// How long the head of the first request may take to come, and TLS to agree.
 const HEAD_PATIENCE: Duration = Duration::from_secs(15);
+/// The same for one that has begun to come when the service ends.
+const LAST_HEAD: Duration = Duration::from_secs(1);
 /// How long a connection may stay without a request, and how long a client may take for a piece of a body.
 pub(super) const IDLE: Duration = Duration::from_secs(75);
 /// The largest head of a request, in bytes.
@@ -122,6 +124,8 @@ impl Connection {
                     connection.as_mut().graceful_shutdown();
                     is_leaving = true;
                 }
+                // hyper waits for the rest of a first head.
+                () = tokio::time::sleep(LAST_HEAD), if is_leaving && requests.ever() == 0 => return,
                 () = idle(&requests) => {
                     // A second time: it was told, and does not go.
                     if is_leaving {
