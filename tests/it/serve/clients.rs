@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use rcgen::{CertificateParams, KeyPair};
 use wasmrun_tests::{assert_says, scratch, skipped};
 
-use super::{Service, curl, serve};
+use super::{SOON, Service, curl, serve};
 
 /// What Chromium is called.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
@@ -66,11 +66,16 @@ fn a_certificate_makes_it_https() {
     // Which of them it is, is agreed on with TLS.
     assert!(get("--http2").ends_with("\n2\n"));
     assert!(get("--http1.1").ends_with("\n1.1\n"));
-    // Who speaks without TLS gets nothing, and keeps nobody from being served.
+    // Who speaks without TLS gets nothing, and keeps nobody from being served. Who says nothing does not keep it either.
+    let mut silent = service.open();
     let mut plain = service.open();
     plain.begin("GET /hello", "");
     assert!(!plain.rest().starts_with(b"HTTP/1.1 200"));
     get("--http2");
+    silent.waits_for(SOON);
+    service.interrupt();
+    assert!(silent.is_closed());
+    assert_eq!(service.running.end().code, Some(0));
     let half = serve("web", &["--tls-cert", &cert]).run();
     assert_ne!(half.code, Some(0), "{half}");
     assert_says(&half.stderr, &["--tls-key"]);

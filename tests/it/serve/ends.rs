@@ -2,11 +2,10 @@
 
 use std::io::{BufRead as _, BufReader, pipe};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use wasmrun_tests::{Stream, assert_says};
 
-use super::{Connection, Service, address, curl, serve};
+use super::{Connection, SOON, Service, address, curl, serve};
 use crate::node::Node;
 
 #[test]
@@ -103,10 +102,7 @@ fn ctrl_c_lets_requests_under_way_end() {
         let slow = Connection::slow(service.address);
         service.running.signal(signal);
         assert!(idle.is_closed());
-        // Long before a head that does not come is given up.
-        let half_stream = half.stream.get_ref();
-        let set = half_stream.set_read_timeout(Some(Duration::from_secs(10)));
-        set.expect("it is a time");
+        half.waits_for(SOON);
         assert!(half.is_closed());
         while TcpStream::connect(service.address).is_ok() {}
         assert_eq!(finished(slow), "");

@@ -23,6 +23,8 @@ use crate::node::Node;
 
 /// How long a client waits for more: far longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(100);
+/// The same where a server would give up by itself later.
+const SOON: Duration = Duration::from_secs(10);
 
 /// `wasmrun serve` of a guest, with these options, at a port of its own.
 fn serve(name: &str, options: &[&str]) -> Wasmrun {
@@ -108,11 +110,17 @@ struct Connection {
 impl Connection {
     fn open(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).expect("it listens");
-        let set = stream.set_read_timeout(Some(PATIENCE));
-        set.expect("it is a time");
-        Self {
+        let connection = Self {
             stream: BufReader::new(stream),
-        }
+        };
+        connection.waits_for(PATIENCE);
+        connection
+    }
+
+    /// How long it waits for more.
+    fn waits_for(&self, patience: Duration) {
+        let set = self.stream.get_ref().set_read_timeout(Some(patience));
+        set.expect("it is a time");
     }
 
     fn send(&mut self, text: &str) {

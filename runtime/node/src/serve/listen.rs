@@ -89,11 +89,18 @@ impl Connection {
         let _ = stream.set_nodelay(true);
         match tls {
             None => self.serve(stream, false).await,
-            Some(tls) => match tokio::time::timeout(HEAD_PATIENCE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => self.serve(stream, true).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a connection to a service broke"),
-                Err(_) => {}
-            },
+            Some(tls) => {
+                let accepted = tokio::time::timeout(HEAD_PATIENCE, tls.accept(stream));
+                let accepted = self.stop.run_until_cancelled(accepted).await;
+                match accepted {
+                    Some(Ok(Ok(stream))) => self.serve(stream, true).await,
+                    Some(Ok(Err(error))) => {
+                        tracing::debug!(%error, "a connection to a service broke");
+                    }
+                    // It took too long, or the service ends.
+                    Some(Err(_)) | None => {}
+                }
+            }
         }
         counted.fetch_sub(1, Ordering::Relaxed);
     }
