@@ -29,18 +29,18 @@ const PHONE: (u32, u32) = (390, 844);
 /// A name that would be a script if it were not text.
 const NAME: &str = "<script>document.title='bad'</script>";
 
-/// Views, their headings, and the names of their pictures, if they have one.
-const VIEWS: [(&str, &str, Option<&str>); 10] = [
-    ("/", "The cluster at a glance", Some("overview")),
-    ("/nodes", "Nodes", Some("nodes")),
-    ("/queue", "What waits", Some("queue")),
-    ("/tenants", "Tenants", None),
-    ("/jobs", "Jobs", Some("jobs")),
-    ("/tasks", "Tasks", None),
-    ("/actors", "Actors", None),
-    ("/services", "Services", Some("services")),
-    ("/objects", "Objects", None),
-    ("/groups", "Placement groups", None),
+/// Views, their headings, and the names of their pictures.
+const VIEWS: [(&str, &str, &str); 10] = [
+    ("/", "The cluster at a glance", "overview"),
+    ("/nodes", "Nodes", "nodes"),
+    ("/queue", "What waits", "queue"),
+    ("/tenants", "Tenants", "tenants"),
+    ("/jobs", "Jobs", "jobs"),
+    ("/tasks", "Tasks", "tasks"),
+    ("/actors", "Actors", "actors"),
+    ("/services", "Services", "services"),
+    ("/objects", "Objects", "objects"),
+    ("/groups", "Placement groups", "groups"),
 ];
 
 /// Why the page cannot be looked at here, if it cannot.
@@ -75,10 +75,9 @@ pub fn screenshots() -> Result<()> {
     fs::create_dir_all(&folder)?;
     with_page(&debug_build()?, Node::work, |shown| {
         let job = format!("/jobs/{}", shown.job);
-        let views = VIEWS
-            .iter()
-            .filter_map(|(path, _, name)| Some((*path, (*name)?)));
-        for (path, name) in views.chain([(job.as_str(), "job")]) {
+        let task = format!("/tasks/{}", shown.task);
+        let views = VIEWS.iter().map(|(path, _, name)| (*path, *name));
+        for (path, name) in views.chain([(job.as_str(), "job"), (task.as_str(), "task")]) {
             shown.open(path)?;
             shown.browser.picture(&folder.join(format!("{name}.png")))?;
         }
