@@ -144,7 +144,8 @@ fn a_service_whose_log_nobody_reads_ends_all_the_same() {
 #[test]
 fn a_service_that_cannot_write_what_handlers_print_fails() {
     let service = Service::start(serve("web", &[]).redirected("2>/dev/full"));
-    assert_eq!(service.get("/log").status, 200);
+    // The handler may see that its output is closed, and fail.
+    assert!([200, 500].contains(&service.get("/log").status));
     let ended = service.running.end();
     assert_eq!(ended.code, Some(2), "{ended}");
 }
