@@ -10,7 +10,6 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::uri::Scheme as UriScheme;
 use http_body_util::BodyExt as _;
-use http_body_util::combinators::UnsyncBoxBody;
 use hyper::body::{Body, Frame, SizeHint};
 use hyper::{Request, Response};
 use tokio::sync::oneshot;
@@ -21,14 +20,9 @@ use wasmtime_wasi_http::p2::bindings::http::types::Scheme;
 use wasmtime_wasi_http::p3::bindings::ServiceIndices;
 use wasmtime_wasi_http::{Error, WasiHttpView as _};
 
+use crate::http_body::{HttpBody, HttpError};
 use crate::run::Sandbox;
 use crate::state::TaskState;
-
-/// The body of a request or a response, as it comes.
-pub type HttpBody = UnsyncBoxBody<Bytes, HttpError>;
-
-/// Why a body ends before its end, or a handler has no response.
-pub type HttpError = Error;
 
 /// A request and the way back.
 #[derive(Debug)]

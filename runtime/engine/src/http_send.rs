@@ -4,27 +4,22 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use bytes::Bytes;
 use http::Uri;
-use http_body_util::BodyExt as _;
 use hyper::Request;
-use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use wasmtime_wasi::runtime::spawn;
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{Error, WasiBody};
 
 use crate::http::{Sending, Sent, Target, TargetHost};
+use crate::http_body::patient_body;
 
 /// The largest head of a response, in bytes.
 const MOST_HEAD_BYTES: usize = 128 << 10;
@@ -55,12 +50,7 @@ pub(crate) async fn send(sending: Sending, mut request: Request<WasiBody>) -> Re
     let response = response
         .map_err(|_| Error::HttpResponseTimeout)?
         .map_err(broken)?;
-    let watched = |body| Watched {
-        body,
-        most: sending.between_bytes,
-        silence: None,
-    };
-    let response = response.map(|body| watched(body).boxed_unsync());
+    let response = response.map(|body| patient_body(body, sending.between_bytes, broken));
     let ended = async move {
         let ended = driver.await;
         drop(turn);
@@ -164,40 +154,6 @@ fn broken(error: hyper::Error) -> Error {
         Error::HttpProtocolError
     } else {
         Error::ConnectionTerminated
-    }
-}
-
-/// The body of a response, which fails when the guest waits for more and nothing comes for too long.
-struct Watched {
-    body: Incoming,
-    most: Duration,
-    silence: Option<Pin<Box<Sleep>>>,
-}
-
-impl Body for Watched {
-    type Data = Bytes;
-    type Error = Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            self.silence = None;
-            return Poll::Ready(frame.map(|it| it.map_err(broken)));
-        }
-        let most = self.most;
-        let silence = self.silence.get_or_insert_with(|| Box::pin(sleep(most)));
-        ready!(silence.as_mut().poll(cx));
-        Poll::Ready(Some(Err(Error::ConnectionReadTimeout)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -10,50 +10,14 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{CONTENT_LENGTH, HeaderMap};
 use hyper::{Method, StatusCode};
 use tokio::time::{Sleep, sleep};
-use wasmrun_engine::{HttpBody, HttpError};
+use wasmrun_engine::{HttpBody, HttpError, patient_body};
 
 use super::front::InProgress;
 use super::listen::IDLE;
 
 /// A client's body, which fails when the handler waits for more and nothing comes for too long.
-pub(super) struct Upload {
-    body: Incoming,
-    silence: Option<Pin<Box<Sleep>>>,
-}
-
-impl Upload {
-    pub(super) fn new(body: Incoming) -> Self {
-        Self {
-            body,
-            silence: None,
-        }
-    }
-}
-
-impl Body for Upload {
-    type Data = Bytes;
-    type Error = HttpError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
-        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            self.silence = None;
-            return Poll::Ready(frame.map(|it| it.map_err(Into::into)));
-        }
-        let silence = self.silence.get_or_insert_with(|| Box::pin(sleep(IDLE)));
-        ready!(silence.as_mut().poll(cx));
-        Poll::Ready(Some(Err(HttpError::ConnectionReadTimeout)))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+pub(super) fn upload(body: Incoming) -> HttpBody {
+    patient_body(body, IDLE, Into::into)
 }
 
 /// How long what a handler has written may take to go out before its failure cuts it off.
@@ -136,7 +100,7 @@ impl Response {
     }
 
     fn look(&mut self) {
-        // Whoever knows that nothing comes behind it does not ask again.
+        // The server does not poll behind what it knows to be the last piece.
         if self.left == Some(0) || self.body.is_end_stream() {
             self.request.is_whole();
         }

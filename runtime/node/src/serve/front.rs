@@ -145,7 +145,7 @@ impl Front {
     ) -> Result<Response<HttpBody>, Problem> {
         let call = self.call_of(request.headers());
         let (answer, answered) = oneshot::channel();
-        let mut request = request.map(|body| body::Upload::new(body).boxed_unsync());
+        let mut request = request.map(body::upload);
         join_cookies(request.headers_mut());
         let exchange = HttpExchange {
             request,

@@ -12,7 +12,7 @@ use wasmrun_model::value::codec::{decode, encode};
 use wasmrun_model::value::{DecodeLimits, FunctionType, Value};
 
 use super::answers::Functions;
-use super::body::Upload;
+use super::body::upload;
 use super::front::{Front, InProgress};
 use super::problem::{Problem, json, whole};
 use crate::records::job::{Argument, Call};
@@ -73,7 +73,7 @@ impl Front {
 /// A body as a whole. It may take as long to come as the function may run.
 async fn whole_body(body: Incoming, limits: &Limits) -> Result<Bytes, Problem> {
     let most = usize::try_from(limits.arguments).unwrap_or(usize::MAX);
-    let body = Limited::new(Upload::new(body), most).collect();
+    let body = Limited::new(upload(body), most).collect();
     let body = match limits.time {
         Some(limit) => timeout(limit, body).await.map_err(|_| {
             let detail = "the body took longer to come than the request may take";
