@@ -18,6 +18,7 @@ mod outfile;
 mod printer;
 mod remote;
 mod serve;
+mod signals;
 mod simulate;
 mod stdio;
 mod stubs;

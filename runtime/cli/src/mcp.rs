@@ -6,7 +6,6 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use serde_json::json;
@@ -22,6 +21,7 @@ use wasmrun_node::{Node, Server};
 use crate::args::{Global, Mcp, Output};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
+use crate::signals::stop_on_signals;
 use crate::submit::{interpreter, wants_own_node, wire_grants, wire_limits, wire_terms};
 use crate::{local, remote};
 
@@ -62,18 +62,6 @@ pub fn mcp(options: &Mcp, global: &Global, printer: &Printer) -> CommandResult {
             }
         }
     })
-}
-
-/// The first signal ends the server in order, the second at once.
-fn stop_on_signals(stop: &CancellationToken) -> Result<(), Failure> {
-    let (stop, is_second) = (stop.clone(), AtomicBool::new(false));
-    let set = ctrlc::set_handler(move || {
-        if is_second.swap(true, Ordering::SeqCst) {
-            std::process::exit(Exit::Interrupted.code());
-        }
-        stop.cancel();
-    });
-    Ok(set.context("cannot listen for Ctrl-C")?)
 }
 
 /// A node of our own, at a socket that nobody else looks for.

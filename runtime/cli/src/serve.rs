@@ -6,7 +6,6 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self as threads, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -26,6 +25,7 @@ use crate::args::{Global, Output, Serve};
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::log::stamp;
 use crate::printer::Printer;
+use crate::signals::stop_on_signals;
 use crate::submit::{
     Route, grants, milliseconds, overrides, pump, unwritten, wants_own_node, wire_grants,
     wire_limits, wire_terms,
@@ -38,7 +38,7 @@ const CHUNKS_IN_FLIGHT: usize = 64;
 const LINES_IN_FLIGHT: usize = 4096;
 /// The longest name of a service, in bytes.
 const NAME_BYTES: usize = 200;
-/// How long whoever reads what we print may take for the last of it.
+/// How long the reader of our output may take for the last of it.
 const LAST_LINES: Duration = Duration::from_secs(2);
 /// The largest file with a certificate or a key, in bytes.
 const PEM_BYTES: u64 = 1 << 20;
@@ -93,18 +93,6 @@ fn tls(options: &Serve) -> Result<Option<Tls>, Failure> {
     })
 }
 
-/// The first signal ends the service in order, the second at once.
-fn stop_on_signals(stop: &CancellationToken) -> Result<(), Failure> {
-    let (stop, is_second) = (stop.clone(), AtomicBool::new(false));
-    let set = ctrlc::set_handler(move || {
-        if is_second.swap(true, Ordering::SeqCst) {
-            std::process::exit(Exit::Interrupted.code());
-        }
-        stop.cancel();
-    });
-    Ok(set.context("cannot listen for Ctrl-C")?)
-}
-
 /// Serves in a node inside this command.
 fn in_command(
     options: &Serve,
@@ -127,7 +115,7 @@ fn in_command(
         error => Failure::new(Exit::Usage, error),
     })?;
     let no_thread = "cannot start a thread for the output";
-    // Dropped by both threads when they end: those may wait for somebody who does not read.
+    // Dropped by both threads when they end: those may wait for a reader that has stopped.
     let (writes, written) = threads::channel::<()>();
     let (chunks, printed) = mpsc::channel(CHUNKS_IN_FLIGHT);
     let (stopping, writing) = (stop.clone(), writes.clone());
@@ -148,7 +136,7 @@ fn in_command(
         listener: Some(Listener::new(0, chunks)),
         log: (!printer.is_quiet()).then(|| {
             let log: AccessLog = Arc::new(move |served: &Served| {
-                // Nobody waits for whoever reads this.
+                // A slow reader loses lines and holds up no request.
                 let _ = lines.try_send(served.clone());
             });
             log

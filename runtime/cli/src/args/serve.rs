@@ -12,7 +12,7 @@ use wasmrun_model::http::Route;
 use super::things::listening;
 use super::{NodeOptions, TaskOptions, duration};
 
-/// Where clients find a service if nobody says where: only this machine reaches it.
+/// Where clients find a service by default: only this machine reaches it.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 
 #[derive(Debug, Clone, Args)]
