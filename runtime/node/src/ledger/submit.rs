@@ -50,14 +50,7 @@ impl Ledger {
             keeps,
             first,
         } = submission;
-        // It runs here, in this attempt.
-        let parent = parent.map(|task| Starter {
-            task,
-            attempt: self
-                .scheduler
-                .task(&task)
-                .map_or(0, |it| it.attempt.number()),
-        });
+        let parent = parent.map(|task| self.starter(task));
         let terms = match self.terms_here(&cell.work, &call, terms) {
             Ok(terms) => terms,
             Err(error) => return self.never_runs(parent, cell, call, error),
@@ -148,6 +141,13 @@ impl Ledger {
             Some(_) => self.stays(&terms).map_err(TaskError::Unschedulable),
             None => Ok(terms),
         }
+    }
+
+    /// A task that starts another: it runs here, in this attempt.
+    fn starter(&self, task: TaskId) -> Starter {
+        let known = self.scheduler.task(&task);
+        let attempt = known.map_or(0, |it| it.attempt.number());
+        Starter { task, attempt }
     }
 
     /// A task is not taken, and has failed.

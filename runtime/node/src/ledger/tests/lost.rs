@@ -89,8 +89,8 @@ fn with_actor(restarts: u32) -> (Desk, NodeId) {
     (desk, peer)
 }
 
-#[test]
-fn an_attempt_that_ended_with_its_node_is_known_and_another_follows() {
+/// A task that was placed at a peer.
+fn one_task_at_a_peer() -> (Desk, NodeId) {
     let mut desk = Desk::new(1, 0, "1GiB");
     let peer = desk.join_peer();
     let there = Overrides {
@@ -99,6 +99,12 @@ fn an_attempt_that_ended_with_its_node_is_known_and_another_follows() {
     };
     assert!(desk.submit("t", there).is_empty());
     desk.placed(peer, desk.cell("t").id);
+    (desk, peer)
+}
+
+#[test]
+fn an_attempt_that_ended_with_its_node_is_known_and_another_follows() {
+    let (mut desk, peer) = one_task_at_a_peer();
     let mut todo = desk.lose(peer);
     let retried = std::mem::take(&mut todo.retried);
     let [Ended { report, .. }] = &retried[..] else {
@@ -117,15 +123,8 @@ fn an_attempt_that_ended_with_its_node_is_known_and_another_follows() {
 
 #[test]
 fn an_attempt_that_another_node_cancelled_without_a_report_is_known() {
-    let mut desk = Desk::new(1, 0, "1GiB");
-    let peer = desk.join_peer();
-    let there = Overrides {
-        strategy: THERE.parse().unwrap(),
-        ..Overrides::default()
-    };
-    assert!(desk.submit("t", there).is_empty());
+    let (mut desk, peer) = one_task_at_a_peer();
     let task = desk.cell("t").id;
-    desk.placed(peer, task);
     let message = Message::Settled {
         task,
         attempt: Attempt::FIRST,

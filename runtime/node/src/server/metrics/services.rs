@@ -2,11 +2,47 @@
 
 use wasmrun_model::fairness::TenantName;
 
-use super::text::{Family, Kind, Text};
+use super::text::{Kind, Text};
 use crate::serve::ServiceStats;
 
 /// What a request's status begins with.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
+
+/// What each service has one of.
+type Number = (&'static str, Kind, &'static str, fn(&ServiceStats) -> u64);
+
+const NUMBERS: &[Number] = &[
+    (
+        "wasmrun_service_refused_total",
+        Kind::Counter,
+        "Requests of services that were refused because too many waited, or no node could take them.",
+        |it| it.refused,
+    ),
+    (
+        "wasmrun_service_sent_bytes_total",
+        Kind::Counter,
+        "Bytes of bodies that services have sent.",
+        |it| it.bytes,
+    ),
+    (
+        "wasmrun_service_running",
+        Kind::Gauge,
+        "Requests of services that are under way.",
+        |it| it.running as u64,
+    ),
+    (
+        "wasmrun_service_waiting",
+        Kind::Gauge,
+        "Requests of services that wait for their turn.",
+        |it| it.waiting as u64,
+    ),
+    (
+        "wasmrun_service_connections",
+        Kind::Gauge,
+        "Clients of services that are connected.",
+        |it| it.connections,
+    ),
+];
 
 /// Adds those of all services, each with its tenant and its name.
 pub(super) fn add(text: &mut Text, all: &[(TenantName, String, ServiceStats)]) {
@@ -28,41 +64,12 @@ pub(super) fn add(text: &mut Text, all: &[(TenantName, String, ServiceStats)]) {
             }
         }
     }
-    let each = |family: &mut Family<'_>, of: fn(&ServiceStats) -> u64| {
+    for (name, kind, help, of) in NUMBERS {
+        let mut family = text.family(name, *kind, help);
         for (tenant, name, stats) in all {
             family.add(&[("service", name), ("tenant", tenant)], of(stats));
         }
-    };
-    let mut family = text.family(
-        "wasmrun_service_refused_total",
-        Kind::Counter,
-        "Requests of services that were refused because too many waited, or no node could take them.",
-    );
-    each(&mut family, |it| it.refused);
-    let mut family = text.family(
-        "wasmrun_service_sent_bytes_total",
-        Kind::Counter,
-        "Bytes of bodies that services have sent.",
-    );
-    each(&mut family, |it| it.bytes);
-    let mut family = text.family(
-        "wasmrun_service_running",
-        Kind::Gauge,
-        "Requests of services that are under way.",
-    );
-    each(&mut family, |it| it.running as u64);
-    let mut family = text.family(
-        "wasmrun_service_waiting",
-        Kind::Gauge,
-        "Requests of services that wait for their turn.",
-    );
-    each(&mut family, |it| it.waiting as u64);
-    let mut family = text.family(
-        "wasmrun_service_connections",
-        Kind::Gauge,
-        "Clients of services that are connected.",
-    );
-    each(&mut family, |it| it.connections);
+    }
     let mut family = text.family(
         "wasmrun_service_request_duration_seconds",
         Kind::Histogram,
