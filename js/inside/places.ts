@@ -20,7 +20,7 @@ export function placed(stack: string): string {
     place ??= placing(decodeURI(program.slice(at + MAP.length)));
     return stack.split('\n').map(place).join('\n');
   } catch {
-    // It is no map of ours.
+    // It is not a source map that the bundler wrote.
     return stack;
   }
 }

@@ -52,7 +52,7 @@ impl Slot {
     pub fn fill(&self, state: Result<Future, Arc<Error>>) {
         // Nobody fills one twice.
         let _ = self.state.set(state);
-        // Whoever is late asks by the id.
+        // A later request asks by the id.
         drop(self.wanted.lock().take());
         self.is_filled.notify_waiters();
     }

@@ -92,7 +92,7 @@ fn what_was_queued_running_and_done_at_a_node_that_is_killed_is_there_afterwards
         );
         assert_eq!(rows(node, "join").len(), 2);
     }
-    // What it was given is in its record, and so whoever has that knows it.
+    // What it was given is in its record, and so the node that has the record knows it.
     let job = wait_for_any(&three.c, &failed)["job"].clone();
     let job = job.as_str().expect("an id");
     let again = three.c.command(&["job", "rerun", "--failed", job]).run();

@@ -143,7 +143,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     if name.len() > MOST_NAME_BYTES || !name.split('.').all(is_label) {
         return Err("a name has letters, digits, hyphens and dots (others as punycode, xn--…)");
     }
-    // Whoever looks such a name up may take it for an address in an old form.
+    // A resolver may take such a name for an address in an old form.
     let last = name.rsplit('.').next().unwrap_or_default();
     if last.bytes().all(|b| b.is_ascii_digit()) || last.starts_with("0x") {
         return Err("it looks like an address, and is none");

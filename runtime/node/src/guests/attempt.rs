@@ -57,7 +57,7 @@ pub(crate) struct Attempt {
     pub(crate) this: Weak<Self>,
 }
 
-/// The attempts of tasks that have got handles while they ran: for whoever asks who needs an object. What actors have is with them.
+/// The attempts of tasks that have got handles while they ran: for the question who needs an object. What actors have is with them.
 #[derive(Default)]
 pub(crate) struct WithHandles(Mutex<HashMap<TaskId, Weak<Attempt>>>);
 

@@ -13,7 +13,7 @@ use crate::records::options::{JobError, Overrides};
 
 /// What a request asks for of the CPU where neither the module nor its operator says: most wait more than they compute.
 const CPU: Amount = Amount::from_steps(Amount::ONE.steps() / 10);
-/// How long a request may take where nobody says.
+/// How long a request may take by default.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Why a module cannot answer requests.
@@ -68,7 +68,7 @@ impl Answers {
     ///
     /// # Errors
     /// When the module has no such function, or no handler; when routes contradict each other; when a request would ask for
-    /// what the node gives nobody.
+    /// more than the node gives.
     pub fn new(
         name: &str,
         module: &Module,

@@ -183,7 +183,7 @@ async fn idle(requests: &Requests) {
             continue;
         }
         silent += HEAD_PATIENCE;
-        // Whoever connects has something to ask.
+        // A client that connects has something to ask.
         if seen == 0 || silent >= IDLE {
             return;
         }

@@ -98,7 +98,7 @@ pub enum StartServiceError {
     /// The certificate or its key is of no use.
     #[error(transparent)]
     Tls(#[from] PemError),
-    /// Nobody could be served.
+    /// No request could ever run.
     #[error("a service has at least one request under way at a time, and 0 are allowed")]
     NothingRuns,
     /// The address cannot be listened on.

@@ -1,6 +1,6 @@
 //! What detached tasks were given, so that they can be submitted again.
 //!
-//! Whoever takes a task over from a lost node finds that in its record, and has it here from then on: see `durable`.
+//! The node that takes a task over from a lost one finds that in its record, and has it here from then on: see `durable`.
 //!
 //! Owns which of that is kept ([`Given`]), and handing it to those who may have it. Must not: submit anything. Invariant: nothing
 //! here keeps an object or an actor: what names one is not kept.

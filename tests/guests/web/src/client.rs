@@ -1,4 +1,4 @@
-//! Requests of ours: no more of HTTP than tests need.
+//! Outgoing requests: no more of HTTP than tests need.
 
 use std::io::Write as _;
 

@@ -50,7 +50,7 @@ pub(in crate::server) struct Stored {
     #[serde(skip)]
     pub(super) origin: Option<Origin>,
     /// Whether `submit` has what the task was given. When it has ended it needs that only where its result is elsewhere
-    /// (see [`Lineage`]), and has it in any case if that is little: whoever submits it again asks for it.
+    /// (see [`Lineage`]), and has it in any case if that is little: a rerun asks for it.
     #[serde(skip)]
     pub(super) has_given: bool,
 }
