@@ -336,7 +336,14 @@ fn what_cannot_be_served_is_said_at_once() {
         &mcp().args([guest("orders"), guest("orders")]).fails(2),
         &["given twice"],
     );
-    let without = Wasmrun::new(["mcp"]).arg(guest("fixture")).run();
+    // Where the demo has been, there is a Python package beside the program. Not beside a copy.
+    let elsewhere = scratch();
+    let copy = elsewhere.path().join("wasmrun");
+    let copy = copy.display();
+    let elsewhere =
+        format!("(ln \"$0\" {copy} 2>/dev/null || cp \"$0\" {copy}) && exec {copy} \"$@\"");
+    let without = Wasmrun::new(["mcp"]).arg(guest("fixture"));
+    let without = without.before(&elsewhere).run();
     assert_says(&without.stderr, &["no tool runs Python", "WASMRUN_PYTHON"]);
     let wrong = Wasmrun::new(["mcp"]).env("WASMRUN_PYTHON", guest("fixture"));
     assert_says(&wrong.fails(2), &["it is not the Python interpreter"]);
