@@ -3,7 +3,7 @@
 use anyhow::Context;
 use serde_json::{Value as Json, json};
 use wasmrun_engine::{Class, Function, Method, Module, Program, wit_text};
-use wasmrun_model::manifest::{ActorSettings, Asked, FunctionSettings, PROGRAM};
+use wasmrun_model::manifest::{ActorSettings, Asked, FunctionSettings, HTTP, PROGRAM};
 use wasmrun_model::resource::Amount;
 use wasmrun_model::units;
 use wasmrun_model::value::{FunctionType, ValueType};
@@ -208,6 +208,13 @@ fn to_text(module: &Module, size: usize) -> String {
     if module.program().is_some() {
         section("program", vec![format!("{PROGRAM}{}", needs(PROGRAM))]);
     }
+    if module.is_http_handler() {
+        let handler = format!(
+            "{HTTP}: answers HTTP requests, by `wasmrun serve`{}",
+            needs(HTTP)
+        );
+        section("handler", vec![handler]);
+    }
     section(
         "functions",
         module.functions().iter().map(function).collect(),
@@ -298,6 +305,7 @@ fn to_json(module: &Module, size: usize) -> Json {
             Some(Program::Component) | None => "component",
         },
         "program": module.program().is_some(),
+        "http_handler": module.is_http_handler(),
         "size_bytes": size,
         "functions": functions.collect::<Json>(),
         "actors": module.classes().iter().map(|class| class_json(module, class)).collect::<Json>(),

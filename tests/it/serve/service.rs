@@ -34,6 +34,11 @@ fn what_cannot_be_served_says_why() {
     assert_says(&said, &["GET x"]);
     assert_says(&fails("web", &["--concurrency", "0"]), &["0"]);
     assert_says(&fails("web", &["--detach"]), &["no node is running here"]);
+    // Who does not know that it is to be served is told.
+    let said = Wasmrun::submit("hello").fails(2);
+    assert_says(&said, &["it answers HTTP requests: `wasmrun serve "]);
+    let shown = Wasmrun::new(["inspect"]).arg(guest("hello")).ok();
+    assert_says(&shown, &["handler\n  http: answers HTTP requests"]);
     let ended = Wasmrun::new(["serve", "--listen", "localhost:80"]).arg(guest("web"));
     assert_says(&ended.fails(2), &["must be the IP address of an interface"]);
     for name in ["", "a\nb"] {

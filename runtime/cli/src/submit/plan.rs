@@ -178,6 +178,9 @@ fn entry(submit: &Submit, elements: Option<&Elements>, module: &Module) -> Resul
         }
         let functions = module.functions();
         let hint = match functions {
+            _ if module.is_http_handler() => {
+                format!("it answers HTTP requests: `wasmrun serve {path}`")
+            }
             [] => "it has no function that can be a task either".to_owned(),
             [first, ..] => format!(
                 "call one of its functions, for example --invoke '{}({})'",
