@@ -108,8 +108,8 @@ fn build(profile: Profile) -> Result<PathBuf> {
                 "wasmrun-js",
             ],
         ),
-        // What the other steps have compiled.
-        Profile::Dev => ("debug", &["--workspace", "--lib", "--bins"]),
+        // What the other steps have compiled: with other targets, dependencies have other features.
+        Profile::Dev => ("debug", &["--workspace", "--all-targets"]),
     };
     let mut build = cargo();
     build.args(["build", "--quiet", "--locked"]).args(of_cargo);

@@ -63,7 +63,8 @@ pub fn wheel(profile: Profile) -> Result<PathBuf> {
             "release",
             &["--release", "--package", "wasmrun", "--bin", "wasmrun"],
         ),
-        Profile::Dev => ("debug", &["--workspace", "--bins"]),
+        // What the other steps have compiled: with other targets, dependencies have other features.
+        Profile::Dev => ("debug", &["--workspace", "--all-targets"]),
     };
     let mut build = cargo();
     build.args(["build", "--quiet", "--locked"]).args(of_cargo);
