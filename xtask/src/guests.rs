@@ -66,6 +66,10 @@ const WORKSPACES: &[Workspace] = &[
                 builds: &[(P2, "sdk.wasm"), (P1, "sdk-p1.wasm")],
             },
             Guest {
+                package: "service",
+                builds: &[(P2, "service.wasm")],
+            },
+            Guest {
                 package: "spread",
                 builds: &[(P2, "spread.wasm")],
             },

@@ -7,6 +7,7 @@ mod answers;
 mod clients;
 mod ends;
 mod limits;
+mod p3;
 mod service;
 mod typed;
 
@@ -109,7 +110,10 @@ struct Connection {
 
 impl Connection {
     fn open(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("it listens");
+        Self::of(TcpStream::connect(address).expect("it listens"))
+    }
+
+    fn of(stream: TcpStream) -> Self {
         let connection = Self {
             stream: BufReader::new(stream),
         };
