@@ -571,4 +571,14 @@ mod tests {
         use clap::CommandFactory;
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn help_of_serve_has_the_defaults_of_requests() {
+        use clap::CommandFactory;
+        let cli = Cli::command();
+        let serve = cli.find_subcommand("serve").expect("it is there");
+        let cpus = serve.get_arguments().find(|it| it.get_id() == "cpus");
+        let help = cpus.and_then(|it| it.get_help()).expect("it has one");
+        assert!(help.to_string().ends_with("[default: 0.1]"), "{help}");
+    }
 }

@@ -76,7 +76,8 @@ fn a_detached_service_stays_and_is_replaced_without_a_failed_request() {
     slow.read_until("on the first");
     slow.last_piece();
     slow.read_until("0\r\n\r\n");
-    node.wasmrun(["service", "stop", "shop"]).ok();
+    let stopped = node.wasmrun(["service", "stop", "shop"]).json(0);
+    assert_eq!(stopped["service"], "shop", "{stopped}");
     while TcpStream::connect(at).is_ok() {}
     let listed = node.wasmrun(["list", "services"]).json(0);
     assert_eq!(listed["services"], serde_json::json!([]));

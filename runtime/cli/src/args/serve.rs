@@ -16,6 +16,9 @@ use super::{NodeOptions, TaskOptions, duration};
 const DEFAULT_ADDRESS: &str = "127.0.0.1:8080";
 
 #[derive(Debug, Clone, Args)]
+#[command(mut_arg("cpus", |cpus| {
+    cpus.help("CPUs of each request: a whole number or a share below 1 [default: 0.1]")
+}))]
 pub struct Serve {
     /// The module: a component that handles HTTP requests, or whose functions --route names.
     #[arg(value_hint = ValueHint::FilePath)]
