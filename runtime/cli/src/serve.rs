@@ -110,8 +110,11 @@ fn in_command(
         &overrides(&options.task, node.policy())?,
         &grants(&options.task.grants)?,
     );
+    let answers = answers.and_then(|it| it.that_run(&node.client()));
     let answers = answers.map_err(|error| match error {
-        AnswersError::Job(JobError::TooMuch(_)) => Failure::new(Exit::Unschedulable, error),
+        AnswersError::Job(JobError::TooMuch(_)) | AnswersError::Never(_) => {
+            Failure::new(Exit::Unschedulable, error)
+        }
         error => Failure::new(Exit::Usage, error),
     })?;
     let no_thread = "cannot start a thread for the output";

@@ -127,6 +127,12 @@ impl Client {
         self.submit_as(self.next_id(), Attempt::FIRST, job, call)
     }
 
+    /// Why no task of this job could ever run, if that is so. `is_request` if its tasks answer requests by themselves.
+    pub(crate) fn why_never(&self, job: &Job, is_request: bool) -> Option<String> {
+        let shared = self.shared();
+        shared.ask(|ledger| ledger.why_never(job, is_request))
+    }
+
     /// As [`Client::submit`], under an id that no task has that lives here, from this attempt on.
     pub(crate) fn submit_as(
         &self,

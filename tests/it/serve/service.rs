@@ -34,6 +34,15 @@ fn what_cannot_be_served_says_why() {
     assert_says(&said, &["GET x"]);
     assert_says(&fails("web", &["--concurrency", "0"]), &["0"]);
     assert_says(&fails("web", &["--detach"]), &["no node is running here"]);
+    let never = ["no node can ever run this task: CPU: needs 5000"];
+    assert_says(&fails("web", &["--cpus", "5000"]), &never);
+    let route = [
+        "--route",
+        "POST /nothing=noop",
+        "--label-selector",
+        "zone=a",
+    ];
+    assert_says(&fails("fixture", &route), &["no node can ever run", "zone"]);
     // Who does not know that it is to be served is told.
     let said = Wasmrun::submit("hello").fails(2);
     assert_says(&said, &["it answers HTTP requests: `wasmrun serve "]);

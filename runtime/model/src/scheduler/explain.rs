@@ -9,10 +9,11 @@ use std::time::Duration;
 use super::Scheduler;
 use super::class::Wants;
 use super::record::{Owner, TaskIx};
-use crate::cluster::{Basis, Demand, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
+use crate::cluster::{Basis, Choice, Demand, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
 use crate::fairness::{Ahead, TooManyTenants};
 use crate::group::Impossible;
 use crate::id::{ActorId, GroupId, NodeId, ObjectId, TaskId};
+use crate::random::Random;
 use crate::task::{Attempt, BlockedOn, MAX_ALTERNATIVES, Phase, Place, Rule, TaskKind, TaskState};
 use crate::units;
 
@@ -441,13 +442,38 @@ impl Scheduler {
         found.map(|(_, node)| node.name())
     }
 
+    /// Why no task that follows this rule could run at the nodes that are there, in the words that it would be told. Of a
+    /// placement group its owner says so, when there are tasks.
+    pub fn why_never(&mut self, rule: &Rule) -> Option<Reason> {
+        let strategy = match &rule.strategy {
+            Strategy::PlacementGroup { .. } => return None,
+            // It does not take a turn.
+            Strategy::Spread => &Strategy::Default,
+            strategy => strategy,
+        };
+        let demand = Demand {
+            selectors: rule.selectors.as_slice(),
+            strategy,
+            ..Demand::of(&rule.alternatives, Basis::TrulyFree)
+        };
+        match self.cluster.choose(&demand, &mut Random::new(0)) {
+            Choice::Now { .. } | Choice::Later { .. } => None,
+            Choice::Unschedulable(why) => Some(why.into()),
+            Choice::Infeasible => Some(self.nowhere_by(|node| self.cluster.fit_on(node, &demand))),
+        }
+    }
+
     /// Why no node can ever serve a task.
     pub(super) fn why_nowhere(&self, ix: TaskIx) -> Reason {
+        self.nowhere_by(|node| self.fit_on(node, ix, Basis::TrulyFree))
+    }
+
+    fn nowhere_by(&self, fit_on: impl Fn(NodeIx) -> Option<NodeFit>) -> Reason {
         let first = self.cluster.iter().next();
         let Some((node, known)) = first else {
             return Reason::NoNode;
         };
-        match self.fit_on(node, ix, Basis::TrulyFree) {
+        match fit_on(node) {
             Some(fit) => Reason::Nowhere {
                 first: NodeVerdict {
                     node: known.name().clone(),

@@ -11,7 +11,7 @@ use wasmrun_model::id::ObjectId;
 use wasmrun_model::task::{Argument as Needed, Rule, Terms};
 
 use super::{Ledger, NodeNames};
-use crate::records::job::{Argument, Call};
+use crate::records::job::{Argument, Call, Job};
 use crate::records::object::{Object, Reference, Value};
 use crate::records::task::{TaskCell, Work};
 
@@ -39,6 +39,15 @@ impl Tie {
             (true, Input::Stream(_)) => Some(Self::Stream),
             (true, Input::Http(_)) => Some(Self::Request),
             (true, Input::Empty | Input::Bytes(_)) => None,
+        }
+    }
+
+    /// What ties each task of a job, of which nothing comes in as it runs but perhaps a request.
+    pub(super) fn of_job(job: &Job, is_request: bool) -> Option<Self> {
+        match (job.grants.dirs.is_empty(), is_request) {
+            (false, _) => Some(Self::Folder),
+            (true, true) => Some(Self::Request),
+            (true, false) => None,
         }
     }
 

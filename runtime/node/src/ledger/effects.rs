@@ -12,7 +12,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::resource::Allocation;
 use wasmrun_model::scheduler::{Effect, Event, NodeVerdict, Reason, Tied};
-use wasmrun_model::task::{Attempt, FailureKind, Phase as State};
+use wasmrun_model::task::{Attempt, FailureKind, Phase as State, Rule};
 use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::{Tie, missing};
@@ -200,7 +200,11 @@ impl Ledger {
         self.leave_to_parent(*task, parent, children);
         todo.resume.extend(resuming.abandon());
         todo.trash.references.extend(keeps.map(Reference::Actor));
-        let why = why.map(|why| self.say_what_ties(why, &cell, call.as_ref()));
+        let tie = call.as_ref().and_then(|call| Tie::of(&cell.work, call));
+        let why = why.map(|why| match tie {
+            Some(tie) => self.say_what_ties(why, &cell.work.terms().rule, tie),
+            None => why,
+        });
         let error = match (&why, &cell.work) {
             (Some(Reason::ArgumentFailed(object)), _) => {
                 Some(missing(call.as_ref(), object, &self.name_of).unwrap_or(TaskError::Cancelled))
@@ -276,14 +280,11 @@ impl Ledger {
 
     /// Nobody has asked for the affinity that keeps a task at this node: what is told is why it has to stay, and whether
     /// another node could run it.
-    fn say_what_ties(&self, why: Reason, cell: &TaskCell, call: Option<&Call>) -> Reason {
+    pub(super) fn say_what_ties(&self, why: Reason, rule: &Rule, tie: Tie) -> Reason {
         let Reason::Unschedulable(Unschedulable::Infeasible { node, why: fit }) = &why else {
             return why;
         };
-        let Some(tie) = call.and_then(|call| Tie::of(&cell.work, call)) else {
-            return why;
-        };
-        let mut rule = (*cell.work.terms().rule).clone();
+        let mut rule = rule.clone();
         if let Strategy::NodeAffinity { .. } = rule.strategy {
             rule.strategy = Strategy::Default;
         }

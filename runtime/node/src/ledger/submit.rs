@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{JobId, ObjectId, TaskId};
-use wasmrun_model::scheduler::Event;
+use wasmrun_model::scheduler::{Event, Reason};
 use wasmrun_model::task::{Attempt, Phase as State, TaskSpec, Terms};
 
 use super::arguments::{Tie, has_failed, needs};
 use super::entry::Starter;
 use super::{Ended, Entry, Given, Ledger, Resuming, Submission, SubmitError, Todo};
-use crate::records::job::Call;
+use crate::records::job::{Call, Job};
 use crate::records::task::{Report, TaskCell, Work};
 
 /// How many children a task has before those that have ended are looked for.
@@ -141,6 +141,26 @@ impl Ledger {
             Some(_) => self.stays(&terms).map_err(TaskError::Unschedulable),
             None => Ok(terms),
         }
+    }
+
+    /// Why no task of a job could ever run here, in the words that it would be told. In a cluster what nothing ties to this
+    /// node may wait for a node that has yet to join. `is_request` if its tasks answer requests by themselves.
+    pub(crate) fn why_never(&mut self, job: &Job, is_request: bool) -> Option<String> {
+        let tie = Tie::of_job(job, is_request).filter(|_| self.is_clustered);
+        let terms = match tie {
+            Some(_) => self.stays(&job.terms),
+            None => Ok(job.terms.clone()),
+        };
+        let why = match terms {
+            Ok(terms) => self.scheduler.why_never(&terms.rule)?,
+            Err(why) => return Some(why),
+        };
+        let why = match (why, tie) {
+            (why, Some(tie)) => self.say_what_ties(why, &job.terms.rule, tie),
+            (Reason::NoNode | Reason::Nowhere { .. }, None) if self.is_clustered => return None,
+            (why, None) => why,
+        };
+        Some(why.to_string())
     }
 
     /// A task that starts another: it runs here, in this attempt.

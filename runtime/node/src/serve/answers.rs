@@ -8,6 +8,7 @@ use wasmrun_model::http::{Route, Routes, RoutesError, openapi};
 use wasmrun_model::manifest::HTTP;
 use wasmrun_model::resource::{Amount, ResourceName};
 
+use crate::client::Client;
 use crate::records::job::Job;
 use crate::records::options::{JobError, Overrides};
 
@@ -39,6 +40,9 @@ pub enum AnswersError {
     /// It asks for what cannot be asked for.
     #[error(transparent)]
     Job(#[from] JobError),
+    /// No request could ever run.
+    #[error("{0}")]
+    Never(String),
 }
 
 /// What answers the requests of a service.
@@ -108,6 +112,24 @@ impl Answers {
             routes,
             jobs,
         }))))
+    }
+
+    /// The same, where some node can run the requests, as tasks of the session `client`.
+    ///
+    /// # Errors
+    /// When none ever can.
+    pub fn that_run(self, client: &Client) -> Result<Self, AnswersError> {
+        let (jobs, is_request) = match &self.0 {
+            Kind::Handler(job) => (std::slice::from_ref(job), true),
+            Kind::Functions(functions) => (&functions.jobs[..], false),
+        };
+        let mut never = jobs
+            .iter()
+            .filter_map(|job| client.why_never(job, is_request));
+        match never.next() {
+            Some(why) => Err(AnswersError::Never(why)),
+            None => Ok(self),
+        }
     }
 
     /// What requests count as that take a route.

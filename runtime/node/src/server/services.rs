@@ -80,8 +80,10 @@ impl Session {
             &overrides(&self.inner, &serve.terms, &serve.limits, tenant.clone()),
             &grants(&serve.grants)?,
         );
+        let answers = answers.and_then(|it| it.that_run(&self.client));
         let answers = answers.map_err(|error| match error {
             AnswersError::Job(error) => job_refused(error),
+            AnswersError::Never(_) => refusal(RefusalKind::Unschedulable, error),
             error => refusal(RefusalKind::Usage, error),
         })?;
         let mut services = self.inner.services.0.lock();

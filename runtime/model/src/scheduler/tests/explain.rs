@@ -35,6 +35,22 @@ fn the_reasons_of_nodes() {
 }
 
 #[test]
+fn what_can_never_run_is_known_before_there_is_a_task() {
+    let mut it = Harness::new(&[r#"{"CPU": 2}"#]);
+    let mut why = |spec: TaskSpec| {
+        let why = it.scheduler.why_never(&spec.terms.rule);
+        why.map_or(String::new(), |why| why.to_string())
+    };
+    assert_eq!(why(task(1, r#"{"CPU": 2}"#)), "");
+    assert_eq!(why(task(1, ONE).strategy("spread")), "");
+    let large = why(task(1, r#"{"CPU": 3}"#));
+    let says = "no node can ever run this task: CPU: needs 3, node has 2 in total (node n0)";
+    assert!(large.starts_with(says), "{large}");
+    assert!(why(task(1, ONE).labels("zone=a")).contains("label zone=a does not match"));
+    assert!(why(task(1, ONE).strategy("node:n7")).contains("n7"));
+}
+
+#[test]
 fn another_tenant_is_ahead() {
     let mut it = Harness::local(r#"{"CPU": 6}"#);
     it.submit(task(1, r#"{"CPU": 4}"#).tenant("A"));
