@@ -1,6 +1,7 @@
 //! Functions that requests call by routes.
 
 use serde_json::{Value as Json, json};
+use wasmrun_tests::assert_says;
 
 use super::{Answer, Service, serve};
 
@@ -99,12 +100,29 @@ fn parameters_come_from_paths_and_queries() {
 }
 
 #[test]
+fn pages_of_other_sites_send_no_body() {
+    let route = ["--route", "POST /texts=echo-string"];
+    let service = Service::start(serve("fixture", &route));
+    // What a browser sends without asking first.
+    for kind in ["Content-Type: text/plain\r\n", ""] {
+        let mut client = service.open();
+        let head = "POST /texts HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n";
+        client.send(&format!("{head}{kind}Content-Length: 3\r\n\r\n\"a\""));
+        let problem = client.answer().problem(415);
+        assert_says(&problem["detail"].to_string(), &["application/json"]);
+    }
+    let empty = service.ask("POST /texts").problem(400);
+    assert_eq!(empty["errors"][0]["pointer"], "", "{empty}");
+}
+
+#[test]
 fn a_body_that_takes_its_time_keeps_nobody_from_being_served() {
     let options = ["--time-limit", "1s", "--concurrency", "1"];
     let route = ["--route", "POST /texts=echo-string"];
     let service = Service::start(serve("fixture", &[options.as_slice(), &route].concat()));
     let mut slow = service.open();
-    slow.begin("POST /texts", "Connection: close\r\nContent-Length: 9\r\n");
+    let headers = "Connection: close\r\nContent-Type: application/json\r\nContent-Length: 9\r\n";
+    slow.begin("POST /texts", headers);
     slow.send("\"");
     slow.answer().problem(408);
     let answer = send(&service, "POST /texts", "\"a\"");

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper::{Method, Request, Response, StatusCode};
 use tokio::time::timeout;
 use wasmrun_engine::{HttpBody, Limits, Readable as _};
@@ -48,6 +49,10 @@ impl Front {
         let (route, ty) = functions.routes.get(index);
         let job = &functions.jobs[index];
         under_way.takes(&functions.names[index]);
+        if route.method().has_body() && !body.is_end_stream() && !is_json(&head.headers) {
+            let detail = "the body is to be JSON, and its content-type is not: send content-type: application/json";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
+        }
         let body = whole_body(body, &job.limits).await?;
         let values = arguments(route.method(), ty, &captures, head.uri.query(), &body);
         let values = values.map_err(|why| Problem::unfit(&why))?;
@@ -68,6 +73,14 @@ impl Front {
             None => whole(status, Bytes::new()),
         })
     }
+}
+
+/// Whether a body says that it is JSON. A page of another site can have a browser send any other kind without asking first.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+    let kind = kind.and_then(|it| it.split(';').next()).unwrap_or_default();
+    let kind = kind.trim().to_ascii_lowercase();
+    kind == "application/json" || kind.ends_with("+json")
 }
 
 /// A body as a whole. It may take as long to come as the function may run.
@@ -126,4 +139,30 @@ fn returned(ty: &FunctionType, report: &Report) -> Result<Option<Value>, Problem
         Err(error) => return Err(Problem::failed(error)),
     };
     value.map(Some).map_err(|_| unreadable(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_json_is_json() {
+        let is = |kind: &'static str| {
+            let kind = HeaderValue::from_static(kind);
+            is_json(&HeaderMap::from_iter([(CONTENT_TYPE, kind)]))
+        };
+        assert!(is("application/json") && is("Application/JSON; charset=utf-8"));
+        assert!(is("application/merge-patch+json"));
+        for kind in [
+            "text/plain",
+            "text/plain; x=+json",
+            "application/x-www-form-urlencoded",
+            "",
+        ] {
+            assert!(!is(kind), "{kind}");
+        }
+        assert!(!is_json(&HeaderMap::new()));
+    }
 }
