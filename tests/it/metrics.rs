@@ -455,7 +455,8 @@ fn requests_of_services_are_counted_by_route() {
     let service = said.trim().rsplit('/').next().expect("an address");
     let service: SocketAddr = service.parse().expect("it is one");
     for path in ["/numbers/1", "/numbers/2", "/numbers/x", "/nothing"] {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         talk(service, request.as_bytes());
     }
     for (route, status, count) in [

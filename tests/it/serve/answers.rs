@@ -24,7 +24,7 @@ fn a_module_answers() {
         &[
             "method Method::Delete\n",
             "path Some(\"/headers?a=b%20c\")\n",
-            "authority Some(\"tests\")\n",
+            "authority Some(\"localhost\")\n",
             "scheme Some(Scheme::Http)\n",
             "x-two: 1\n",
         ],

@@ -102,6 +102,23 @@ fn what_is_no_request_is_refused() {
 }
 
 #[test]
+fn a_service_on_loopback_answers_to_its_names_alone() {
+    let service = Service::web(&["--host", "shop.test"]);
+    let asked = |host: &str| {
+        let mut client = service.open();
+        let head = format!("GET /hello HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        client.send(&head);
+        client.answer()
+    };
+    // A name that somebody has pointed at this machine.
+    let other = asked("evil.example").problem(421);
+    assert_says(&other["detail"].to_string(), &["--host NAME"]);
+    for host in ["shop.test", "localhost:80", "127.0.0.1"] {
+        assert_eq!(asked(host).status, 200, "{host}");
+    }
+}
+
+#[test]
 fn a_head_that_is_too_large_is_refused() {
     let service = Service::web(&[]);
     let mut client = service.open();

@@ -134,7 +134,9 @@ impl Connection {
 
     /// Sends a head with these headers, a line each.
     fn begin(&mut self, line: &str, headers: &str) {
-        self.send(&format!("{line} HTTP/1.1\r\nHost: tests\r\n{headers}\r\n"));
+        self.send(&format!(
+            "{line} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n"
+        ));
     }
 
     /// One piece of a chunked body.

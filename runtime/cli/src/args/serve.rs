@@ -32,6 +32,12 @@ pub struct Serve {
         help_heading = "Service"
     )]
     pub listen: SocketAddr,
+    /// At an address of loopback: answer to this name, too. Repeatable; '*' is all names.
+    ///
+    /// There a service without a certificate answers to addresses and localhost alone, so that a page of another site cannot
+    /// use it by a name that leads here. A proxy that passes its clients' Host on needs their name here.
+    #[arg(long, value_name = "NAME", help_heading = "Service")]
+    pub host: Vec<String>,
     /// What people call it [default: the module's file].
     #[arg(long, help_heading = "Service")]
     pub name: Option<String>,

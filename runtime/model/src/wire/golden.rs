@@ -94,6 +94,7 @@ fn serve() -> Serve {
         routes: vec!["GET /a/{b}=f".parse().unwrap()],
         address: "127.0.0.1:80".parse().unwrap(),
         tls: Some((Bytes(vec![1]), Bytes(vec![2]))),
+        hosts: vec!["h".into()],
         most_running: 1,
         most_waiting: 2,
         patience_ms: 3,
@@ -493,7 +494,7 @@ fn placement_groups() {
 fn services() {
     assert_bytes(
         Request::Serve(Box::new(serve())),
-        "33 01 73 09x32 01 0c 47 45 54 20 2f 61 2f 7b 62 7d 3d 66 00 7f 00 00 01 50 01x4 02 01 02 03 00x8 80x4 01 80 80 80 20 80 80 80 20 00x4 01",
+        "33 01 73 09x32 01 0c 47 45 54 20 2f 61 2f 7b 62 7d 3d 66 00 7f 00 00 01 50 01x4 02 01 01 68 01 02 03 00x8 80x4 01 80 80 80 20 80 80 80 20 00x4 01",
     );
     let stop = Request::StopService {
         name: "s".into(),

@@ -169,6 +169,8 @@ pub struct Serve {
     pub address: SocketAddr,
     /// A certificate and its key, as PEM, where clients come by TLS.
     pub tls: Option<(Bytes, Bytes)>,
+    /// Names that it answers to at an address of loopback, beyond addresses and `localhost`; `*` is all.
+    pub hosts: Vec<String>,
     /// How many requests may be under way at a time.
     pub most_running: u32,
     /// How many more may wait for that.

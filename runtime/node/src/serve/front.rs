@@ -3,9 +3,8 @@
 //! Owns the admission of requests, and what a client is told where no handler answers. A client learns which task its
 //! request was, and nothing of why it failed: that is for those who run the service.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use http_body_util::BodyExt as _;
@@ -14,13 +13,14 @@ use hyper::header::{COOKIE, HOST, HeaderMap, HeaderValue};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, StatusCode};
 use parking_lot::RwLock;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use wasmrun_engine::{HttpBody, HttpExchange, Input};
 use wasmrun_model::trace::{Span, TraceContext, TraceState};
 
 use super::answers::{Answers, Kind};
 use super::body;
 use super::listen::MOST_HEADERS;
+use super::places::{Place, Places};
 use super::problem::Problem;
 use super::stats::{OneOf, ServiceStats, Stats};
 use super::{Served, ServiceConfig};
@@ -35,19 +35,18 @@ const CLIENT_GONE: u16 = 499;
 pub(super) struct Front {
     client: Client,
     answers: RwLock<Answers>,
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
     config: ServiceConfig,
     pub(super) stats: Stats,
 }
 
 impl Front {
     pub(super) fn new(client: Client, answers: Answers, config: ServiceConfig) -> Self {
-        let most = config.most_running.min(Semaphore::MAX_PERMITS);
         Self {
             client,
             stats: Stats::new(answers.routes()),
             answers: RwLock::new(answers),
-            places: Arc::new(Semaphore::new(most)),
+            places: Places::new(config.most_running, config.most_waiting),
             config,
         }
     }
@@ -62,20 +61,12 @@ impl Front {
     }
 
     pub(super) fn stats(&self) -> ServiceStats {
-        self.stats.read()
-    }
-
-    /// Waits for a place among the requests under way.
-    async fn admit(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(place) = self.places.clone().try_acquire_owned() {
-            return Some(place);
+        let (running, waiting) = self.places.counts();
+        ServiceStats {
+            running,
+            waiting,
+            ..self.stats.read()
         }
-        let _waiting = Waiting::among(self)?;
-        let place = self.places.clone().acquire_owned();
-        tokio::time::timeout(self.config.patience, place)
-            .await
-            .ok()?
-            .ok()
     }
 
     /// The response to a request.
@@ -123,11 +114,14 @@ impl Front {
         is_tls: bool,
         under_way: &mut InProgress,
     ) -> Result<Response<HttpBody>, Problem> {
-        check(&request)?;
-        let Some(place) = self.admit().await else {
+        check(&request, self.config.own_names())?;
+        let place = self
+            .places
+            .take(under_way.client.ip(), self.config.patience);
+        let Some(place) = place.await else {
             return Err(Problem::busy("too many requests wait for their turn"));
         };
-        under_way.begins(place);
+        under_way.place = Some(place);
         let answers = self.answers.read().clone();
         match &answers.0 {
             Kind::Handler(job) => self.call_handler(job, request, is_tls, under_way).await,
@@ -201,25 +195,6 @@ impl Front {
     }
 }
 
-/// A place among the requests that wait for one.
-struct Waiting<'a>(&'a Front);
-
-impl<'a> Waiting<'a> {
-    fn among(front: &'a Front) -> Option<Self> {
-        let waiting = &front.stats.waiting;
-        let most = front.config.most_waiting;
-        let more = |now: usize| (now < most).then_some(now + 1);
-        let added = waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        added.is_ok().then_some(Self(front))
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.stats.waiting.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// A request, from its head to the end of its response. However that comes, what it holds is given back, and it is
 /// counted and logged; a handler that nobody waits for any more is cancelled.
 pub(super) struct InProgress {
@@ -233,7 +208,7 @@ pub(super) struct InProgress {
     bytes: u64,
     is_whole: bool,
     task: Option<TaskHandle>,
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
     of_connection: OneOf,
 }
 
@@ -255,11 +230,6 @@ impl InProgress {
             of_connection: one,
             front,
         }
-    }
-
-    fn begins(&mut self, place: OwnedSemaphorePermit) {
-        self.front.stats.running.fetch_add(1, Ordering::Relaxed);
-        self.place = Some(place);
     }
 
     /// It takes this route.
@@ -290,9 +260,7 @@ impl Drop for InProgress {
         if let (false, Some(task)) = (self.is_whole, &self.task) {
             front.client.cancel(task);
         }
-        if self.place.take().is_some() {
-            front.stats.running.fetch_sub(1, Ordering::Relaxed);
-        }
+        drop(self.place.take());
         let took = self.began.elapsed();
         let route = self.route.as_deref();
         front.stats.served(route, self.status, self.bytes, took);
@@ -311,8 +279,9 @@ impl Drop for InProgress {
     }
 }
 
-/// Refuses what no handler can be given: a request that does not say for whom it is, or says several.
-fn check<B>(request: &Request<B>) -> Result<(), Problem> {
+/// Refuses what no handler is given: a request that does not say for whom it is, says several, or is for somebody else than
+/// `own`.
+fn check<B>(request: &Request<B>, own: Option<&[String]>) -> Result<(), Problem> {
     let (uri, headers) = (request.uri(), request.headers());
     if headers.len() > MOST_HEADERS {
         let too_many = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
@@ -327,17 +296,38 @@ fn check<B>(request: &Request<B>) -> Result<(), Problem> {
         return Err(Problem::bad("the request has several Host headers"));
     }
     let is_of_user = |authority: &Authority| authority.as_str().contains('@');
-    match (uri.authority(), host) {
-        (None, None) => Err(Problem::bad("the request has no Host header")),
+    let host = match (uri.authority(), host) {
+        (None, None) => return Err(Problem::bad("the request has no Host header")),
         (None, Some(host)) => match Authority::try_from(host.as_bytes()) {
-            Ok(host) if !is_of_user(&host) => Ok(()),
-            _ => Err(Problem::bad("the request's Host header names no host")),
+            Ok(host) if !is_of_user(&host) => host,
+            _ => return Err(Problem::bad("the request's Host header names no host")),
         },
         (Some(authority), _) if is_of_user(authority) => {
-            Err(Problem::bad("the request names a user before its host"))
+            return Err(Problem::bad("the request names a user before its host"));
         }
-        (Some(_), _) => Ok(()),
+        (Some(authority), _) => authority.clone(),
+    };
+    match own {
+        Some(names) if !is_own(host.host(), names) => Err(Problem::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "at its address of loopback the service answers to localhost, to addresses, and to the names that it was \
+             started with: `wasmrun serve --host NAME`",
+        )),
+        _ => Ok(()),
     }
+}
+
+/// Whether a service that only this machine reaches answers to this host. The owner of a name may point it at this machine,
+/// and has the browser of who opens a page of that name send requests here; but the names below stand for nothing else.
+fn is_own(host: &str, names: &[String]) -> bool {
+    let literal = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let host = host.to_ascii_lowercase();
+    literal.unwrap_or(&host).parse::<IpAddr>().is_ok()
+        || host == "localhost"
+        || host.ends_with(".localhost")
+        || names
+            .iter()
+            .any(|own| own == "*" || own.eq_ignore_ascii_case(&host))
 }
 
 /// Clients of HTTP/2 may send each cookie by itself, and nobody else expects that (RFC 9113, section 8.2.3).
@@ -371,7 +361,7 @@ mod tests {
             if let Some(host) = host {
                 request = request.header(HOST, host);
             }
-            check(&request.body(()).unwrap()).is_ok()
+            check(&request.body(()).unwrap(), None).is_ok()
         };
         for host in ["a", "a.org:80", "[::1]:80", "a_b", "127.0.0.1"] {
             assert!(checked(Method::GET, "/", Some(host)), "{host}");
@@ -389,7 +379,40 @@ mod tests {
         for _ in 0..MOST_HEADERS {
             request = request.header("x", "y");
         }
-        assert!(check(&request.body(()).unwrap()).is_err());
+        assert!(check(&request.body(()).unwrap(), None).is_err());
+    }
+
+    #[test]
+    fn a_service_on_loopback_answers_to_its_names_alone() {
+        let checked = |target: &str, host: &str| {
+            let request = Request::get(target).header(HOST, host).body(()).unwrap();
+            check(&request, Some(&["shop.test".to_owned()])).is_ok()
+        };
+        for host in [
+            "127.0.0.1:80",
+            "[::1]:80",
+            "10.0.0.1",
+            "LocalHost",
+            "a.localhost:80",
+            "Shop.test:80",
+        ] {
+            assert!(checked("/", host), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "[::1].evil",
+            "a.shop.test",
+        ] {
+            assert!(!checked("/", host), "{host}");
+        }
+        assert!(!checked("http://evil.example/", "localhost"));
+        let any = Request::get("/")
+            .header(HOST, "a.example")
+            .body(())
+            .unwrap();
+        assert!(check(&any, Some(&["*".to_owned()])).is_ok());
     }
 
     #[test]

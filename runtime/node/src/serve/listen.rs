@@ -1,10 +1,11 @@
 //! The connections of a service.
 //!
 //! Must not: let a connection stay that has no request under way for longer than [`IDLE`], or whose client does not take a
-//! piece of a response for as long; or take more than [`MOST_CONNECTIONS`] at a time.
+//! piece of a response for as long; or take more than [`MOST_CONNECTIONS`] at a time, or all of one client.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -20,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::front::Front;
+use super::places::{client_of, most_of_one};
 use super::stats::{OneOf, Requests};
 
 /// How many connections there may be at a time. More wait in the socket's own queue.
@@ -50,16 +53,22 @@ pub(super) async fn accept(
     stop: CancellationToken,
 ) {
     let mut connections = JoinSet::new();
+    let clients = Arc::<Clients>::default();
     loop {
         let has_room = connections.len() < MOST_CONNECTIONS;
         tokio::select! {
             () = stop.cancelled() => break,
             accepted = listener.accept(), if has_room => match accepted {
                 Ok((stream, client)) => {
+                    // One that has too many finds it closed.
+                    let Some(share) = clients.connect(client.ip(), MOST_CONNECTIONS) else {
+                        continue;
+                    };
                     let connection = Connection {
                         front: front.clone(),
                         client,
                         stop: stop.clone(),
+                        _share: share,
                     };
                     connections.spawn(connection.run(stream, tls.clone()));
                 }
@@ -75,10 +84,48 @@ pub(super) async fn accept(
     while connections.join_next().await.is_some() {}
 }
 
+/// How many connections each client has.
+#[derive(Default)]
+struct Clients(Mutex<BTreeMap<IpAddr, usize>>);
+
+/// One connection of a client, until it is dropped.
+struct OfClient {
+    clients: Arc<Clients>,
+    client: IpAddr,
+}
+
+impl Clients {
+    /// One more of a client, if it may have that many of `most`.
+    fn connect(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<OfClient> {
+        let client = client_of(address);
+        let mut counts = self.0.lock();
+        let count = counts.entry(client).or_default();
+        if *count >= most_of_one(client, most) {
+            return None;
+        }
+        *count += 1;
+        let clients = self.clone();
+        Some(OfClient { clients, client })
+    }
+}
+
+impl Drop for OfClient {
+    fn drop(&mut self) {
+        let mut counts = self.clients.0.lock();
+        if let Some(count) = counts.get_mut(&self.client) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.client);
+            }
+        }
+    }
+}
+
 struct Connection {
     front: Arc<Front>,
     client: SocketAddr,
     stop: CancellationToken,
+    _share: OfClient,
 }
 
 impl Connection {
@@ -197,6 +244,19 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+
+    #[test]
+    fn one_client_leaves_connections_to_others() {
+        let clients = Arc::<Clients>::default();
+        let connect = |address: &str| clients.connect(address.parse().unwrap(), 8);
+        let flood: Vec<OfClient> = std::iter::from_fn(|| connect("192.0.2.1")).collect();
+        assert_eq!(flood.len(), 7);
+        assert!(connect("192.0.2.2").is_some());
+        let proxy: Vec<_> = (0..8).map_while(|_| connect("127.0.0.1")).collect();
+        assert_eq!(proxy.len(), 8);
+        drop((flood, proxy));
+        assert!(clients.0.lock().is_empty());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_may_be_idle_between_requests() {

@@ -1,8 +1,9 @@
 //! Services: HTTP requests that a module answers, each in a sandbox of its own.
 //!
-//! Owns [`Service`]: a socket, what takes its connections ([`listen`]), and what becomes of each request ([`front`]). A
-//! request is a task of the service's driver, as all others are: it waits for what it asks for, in its tenant's turn, has
-//! its limits, is in the history, and can be explained. Must not: know how wasm runs, or what a handler does.
+//! Owns [`Service`]: a socket, what takes its connections ([`listen`]), who goes first ([`places`]), and what becomes of each
+//! request ([`front`]). A request is a task of the service's driver, as all others are: it waits for what it asks for, in its
+//! tenant's turn, has its limits, is in the history, and can be explained. Must not: know how wasm runs, or what a handler
+//! does.
 //!
 //! Threads: the connections have threads of their own, so that neither the guests nor the node's own work wait for them.
 
@@ -25,6 +26,7 @@ mod answers;
 mod body;
 mod front;
 mod listen;
+mod places;
 mod problem;
 mod stats;
 mod typed;
@@ -50,6 +52,8 @@ pub struct ServiceConfig {
     pub address: SocketAddr,
     /// A certificate and its key, as PEM, where clients come by TLS.
     pub tls: Option<(Vec<u8>, Vec<u8>)>,
+    /// Names that it answers to at an address of loopback, beyond addresses and `localhost`; `*` is all.
+    pub hosts: Vec<String>,
     /// How many requests may be under way at a time (1 or more).
     pub most_running: usize,
     /// How many more may wait for that. Others are refused.
@@ -60,6 +64,15 @@ pub struct ServiceConfig {
     pub listener: Option<wasmrun_engine::Listener>,
     /// Is told of each request at its end.
     pub log: Option<AccessLog>,
+}
+
+impl ServiceConfig {
+    /// The names that requests must be for, where those for others are refused. A browser has compared the name with the
+    /// certificate, and what other machines reach has whatever name they know.
+    fn own_names(&self) -> Option<&[String]> {
+        let is_local = self.address.ip().to_canonical().is_loopback();
+        (is_local && self.tls.is_none()).then_some(&self.hosts[..])
+    }
 }
 
 impl fmt::Debug for ServiceConfig {

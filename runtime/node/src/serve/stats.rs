@@ -20,8 +20,6 @@ pub(super) struct Stats {
     refused: Counter,
     bytes: Counter,
     took: Latency,
-    pub(super) waiting: AtomicUsize,
-    pub(super) running: AtomicUsize,
     pub(super) connections: AtomicU64,
 }
 
@@ -61,6 +59,7 @@ impl Stats {
         self.refused.add(1);
     }
 
+    /// All but how many requests wait and run now.
     pub(super) fn read(&self) -> ServiceStats {
         let by_route = self.by_route.read();
         let counts = by_route.iter().map(|(route, counts)| {
@@ -73,9 +72,8 @@ impl Stats {
             bytes: self.bytes.get(),
             took: self.took.cumulative().to_vec(),
             took_us: self.took.sum_us(),
-            waiting: self.waiting.load(Ordering::Relaxed),
-            running: self.running.load(Ordering::Relaxed),
             connections: self.connections.load(Ordering::Relaxed),
+            ..ServiceStats::default()
         }
     }
 }

@@ -146,6 +146,7 @@ impl Session {
             name: name.clone(),
             address: serve.address,
             tls: serve.tls.clone().map(|(cert, key)| (cert.0, key.0)),
+            hosts: serve.hosts.clone(),
             most_running: serve.most_running as usize,
             most_waiting: serve.most_waiting as usize,
             patience: Duration::from_millis(serve.patience_ms),
