@@ -13,6 +13,7 @@ use std::time::Duration;
 use http::uri::{Authority, Scheme};
 use hyper::Request;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::http::{HttpHost, is_public};
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi_http::p2::bindings::http::types::ErrorCode;
@@ -45,18 +46,20 @@ pub(crate) struct Http {
 
 struct Outgoing {
     hosts: Arc<[HttpHost]>,
+    tenant: TenantName,
     open: Arc<Semaphore>,
     told: Arc<Told>,
 }
 
 impl Http {
-    pub(crate) fn new(hosts: &[HttpHost], output: Arc<TaskOutput>) -> Self {
+    pub(crate) fn new(hosts: &[HttpHost], tenant: TenantName, output: Arc<TaskOutput>) -> Self {
         let mut ctx = WasiHttpCtx::new();
         ctx.set_field_size_limit(MOST_FIELD_BYTES);
         Self {
             ctx,
             hooks: Outgoing {
                 hosts: hosts.into(),
+                tenant,
                 open: Arc::new(Semaphore::new(MOST_REQUESTS)),
                 told: Arc::new(Told {
                     output,
@@ -189,6 +192,7 @@ impl Target {
 pub(crate) struct Sending {
     pub(crate) target: Target,
     pub(crate) hosts: Arc<[HttpHost]>,
+    pub(crate) tenant: TenantName,
     pub(crate) told: Arc<Told>,
     pub(crate) open: Arc<Semaphore>,
     pub(crate) connect: Duration,
@@ -234,6 +238,7 @@ impl WasiHttpHooks for Outgoing {
         let sending = Sending {
             target,
             hosts: self.hosts.clone(),
+            tenant: self.tenant.clone(),
             told: self.told.clone(),
             open: self.open.clone(),
             connect: within(options.connect_timeout, CONNECT_TIME),

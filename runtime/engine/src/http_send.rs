@@ -20,6 +20,7 @@ use wasmtime_wasi_http::{Error, WasiBody};
 
 use crate::http::{Sending, Sent, Target, TargetHost};
 use crate::http_body::patient_body;
+use crate::lookup::look_up;
 
 /// The largest head of a response, in bytes.
 const MOST_HEAD_BYTES: usize = 128 << 10;
@@ -71,7 +72,7 @@ async fn connect(sending: &Sending) -> Result<Box<dyn Connection>, Error> {
     let addresses = match host {
         TargetHost::Address(ip) => vec![SocketAddr::new(*ip, *port)],
         TargetHost::Name(name) => {
-            let found = tokio::net::lookup_host((name.as_str(), *port)).await;
+            let found = look_up(name, *port, &sending.tenant).await;
             let found = found.map_err(|_| unknown_name())?;
             Target::reachable(name, &sending.hosts, found)
                 .map_err(|refused| sending.refuse(&refused))?

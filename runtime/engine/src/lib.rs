@@ -30,6 +30,7 @@ mod input;
 mod limits;
 mod listener;
 mod load;
+mod lookup;
 mod module;
 mod passed;
 mod prefault;

@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use wasmrun_model::failure::TaskError;
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::value::{Encoded, EncodedRef};
 
@@ -36,6 +37,7 @@ impl Engine {
         let context = Arc::new(TaskContext {
             task: TaskId::from_bytes([0; 16]),
             attempt: 0,
+            tenant: TenantName::default(),
             node: "raw".into(),
             array_index: None,
             span: None,

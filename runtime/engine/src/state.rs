@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use wasmrun_model::failure::{LimitHit, TaskError};
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::http::HttpHost;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::resource::ResourceName;
@@ -33,6 +34,8 @@ pub struct TaskContext {
     pub task: TaskId,
     /// Which attempt this is, from 0.
     pub attempt: u32,
+    /// Whose it is.
+    pub tenant: TenantName,
     /// The node's name.
     pub node: Arc<str>,
     /// The task's index, if it is one of an array.
@@ -155,7 +158,7 @@ impl WasiView for TaskState {
 
 impl WasiHttpView for TaskState {
     fn http(&mut self) -> WasiHttpCtxView<'_> {
-        self.wasi.http()
+        self.wasi.http(&self.context.tenant)
     }
 }
 
@@ -198,12 +201,15 @@ impl Wasi {
         })
     }
 
-    fn http(&mut self) -> WasiHttpCtxView<'_> {
+    fn http<'a>(&'a mut self, tenant: &TenantName) -> WasiHttpCtxView<'a> {
         self.get();
         let Self { world, made, http } = self;
         let table = made.as_mut().expect("it was made").ctx().table;
-        http.get_or_insert_with(|| Box::new(Http::new(&world.http, world.output.clone())))
-            .view(table)
+        let http = http.get_or_insert_with(|| {
+            let http = Http::new(&world.http, tenant.clone(), world.output.clone());
+            Box::new(http)
+        });
+        http.view(table)
     }
 }
 

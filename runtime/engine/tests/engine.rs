@@ -30,6 +30,7 @@ fn context() -> Arc<TaskContext> {
     Arc::new(TaskContext {
         task: TaskId::from_bytes([1; 16]),
         attempt: 0,
+        tenant: Default::default(),
         node: "test".into(),
         array_index: None,
         span: None,

@@ -42,6 +42,7 @@ async fn call(
         context: Arc::new(TaskContext {
             task: TaskId::from_bytes([1; 16]),
             attempt: 0,
+            tenant: Default::default(),
             node: "test".into(),
             array_index: None,
             span: None,

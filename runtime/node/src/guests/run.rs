@@ -198,6 +198,7 @@ impl Lease {
         Arc::new(TaskContext {
             task: self.cell.id,
             attempt: self.attempt.number().saturating_sub(1),
+            tenant: self.cell.work.terms().tenant.clone(),
             node: self.shared.name.clone(),
             array_index: start.call.array_index,
             span: Some(Span::of(
