@@ -1,13 +1,11 @@
 //! The cases of `wasmrun bench`.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use wasmrun_engine::{Entry, FunctionIndex, Grants, Module};
 use wasmrun_model::resource::ResourceName;
 use wasmrun_model::value::codec::encode;
@@ -15,8 +13,8 @@ use wasmrun_model::value::{Encoded, Value, ValueType};
 use wasmrun_node::{Call, Client, Job, Node, Overrides, TaskHandle, wait_all};
 
 use crate::args::NodeOptions;
+use crate::bench::Sample;
 use crate::bench::nodes::Pair;
-use crate::bench::{Sample, ourselves};
 use crate::fail::Failure;
 use crate::local;
 use crate::printer::Printer;
@@ -52,6 +50,13 @@ pub const CASES: &[Case] = &[
         what: "submit a task that does nothing and wait, one at a time, fresh sandbox each",
         needs_flow: false,
         run: Setting::tasks_sync,
+    },
+    Case {
+        name: "serve_neighbour",
+        unit: "1/s",
+        what: "tasks_sync while 64 connections flood a service of another tenant",
+        needs_flow: false,
+        run: Setting::serve_neighbour,
     },
     Case {
         name: "tasks_async",
@@ -298,14 +303,13 @@ const SYNC_TASKS: usize = 5_000;
 pub(super) const ASYNC_TASKS: usize = 100_000;
 const BUSY_TASKS: usize = 10_000;
 const BUSY: Duration = Duration::from_millis(1);
-const IDLE_ACTORS: u32 = 500;
 const WARM_UP_TASKS: usize = 1_000;
 
 /// What the cases work with.
 pub struct Setting {
-    node: Node,
+    pub(super) node: Node,
     client: Client,
-    module: Module,
+    pub(super) module: Module,
     pub(super) module_path: PathBuf,
     /// The guest that starts tasks and actors of its own.
     flow: Option<(PathBuf, Module)>,
@@ -314,8 +318,8 @@ pub struct Setting {
     noop_job: Arc<Job>,
     busy_job: Arc<Job>,
     cpus: u64,
-    scratch: PathBuf,
-    fresh_dirs: AtomicU32,
+    pub(super) scratch: PathBuf,
+    pub(super) fresh_dirs: AtomicU32,
     /// What nodes are started with.
     pub(super) options: NodeOptions,
     /// Two nodes, for the runs of a case that needs them.
@@ -492,7 +496,7 @@ impl Setting {
         Ok(Sample::from((calls * threads) as f64 / took.as_secs_f64()))
     }
 
-    fn tasks_sync(&self) -> Result<Sample, Failure> {
+    pub(super) fn tasks_sync(&self) -> Result<Sample, Failure> {
         let tasks = self.count(SYNC_TASKS);
         let mut latencies = Vec::with_capacity(tasks);
         let all = Instant::now();
@@ -527,74 +531,5 @@ impl Setting {
         let work = per_iteration * n as f64 * tasks as f64 / self.cpus as f64;
         let took = self.run_all(&self.busy_job, &[iterations(n)?], tasks)?;
         Ok(Sample::from(work / took.as_secs_f64()))
-    }
-
-    fn memory_idle(&self) -> Result<Sample, Failure> {
-        Ok(Sample::from(self.weigh(None, 0)?))
-    }
-
-    fn memory_actor(&self) -> Result<Sample, Failure> {
-        let (path, _) = self.flow().context("the case needs --flow-module")?;
-        let actors = self.count(IDLE_ACTORS);
-        let all = self.weigh(Some(path), actors)? - self.weigh(Some(path), 0)?;
-        Ok(Sample::from(all / f64::from(actors)))
-    }
-
-    /// The proportional set size of a node with so many actors, in bytes.
-    fn weigh(&self, flow: Option<&Path>, actors: u32) -> Result<f64, Failure> {
-        let mut child = Command::new(ourselves()?)
-            .arg("idle-node")
-            .arg(&self.module_path)
-            .args(flow.map(|_| "--flow-module"))
-            .args(flow)
-            .args(["--actors", &actors.to_string()])
-            .arg("--cache-dir")
-            .arg(self.scratch.join("code"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start a node to weigh")?;
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line)?;
-        let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", child.id()));
-        drop(child.stdin.take());
-        child.wait()?;
-        let rollup = rollup.context("cannot read the memory of the node")?;
-        let kilobytes = rollup.lines().find_map(|line| {
-            line.strip_prefix("Pss:")?
-                .trim()
-                .strip_suffix("kB")?
-                .trim()
-                .parse()
-                .ok()
-        });
-        let kilobytes: f64 = kilobytes.ok_or_else(|| anyhow!("the kernel reports no Pss"))?;
-        Ok(kilobytes * 1024.0)
-    }
-
-    fn start_cold(&self) -> Result<Sample, Failure> {
-        let fresh = self.fresh_dirs.fetch_add(1, Ordering::Relaxed);
-        self.start(&self.scratch.join(format!("cold-{fresh}")))
-    }
-
-    fn start_warm(&self) -> Result<Sample, Failure> {
-        self.start(&self.scratch.join("warm"))
-    }
-
-    fn start(&self, cache: &Path) -> Result<Sample, Failure> {
-        let mut command = Command::new(ourselves()?);
-        command
-            .arg("submit")
-            .arg(&self.module_path)
-            .args(["--invoke", "noop()"]);
-        command.arg("--cache-dir").arg(cache).stdin(Stdio::null());
-        let started = Instant::now();
-        let output = command.output().context("cannot start wasmrun submit")?;
-        let took = started.elapsed();
-        if !output.status.success() {
-            std::io::stderr().write_all(&output.stderr)?;
-            return Err(anyhow!("wasmrun submit failed with {}", output.status).into());
-        }
-        Ok(Sample::from(took.as_secs_f64() * 1e3))
     }
 }

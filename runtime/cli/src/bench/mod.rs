@@ -8,6 +8,8 @@ mod dataflow;
 mod history;
 mod nodes;
 mod objects;
+mod processes;
+mod serve;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
