@@ -11,7 +11,11 @@ use super::route::Method;
 use crate::value::json::{found, from_json};
 use crate::value::{
     FunctionType, Path, Segment, TextError, Value, ValueType, excerpt, is_json, names, read_json,
+    read_json_within,
 };
+
+/// How much memory the JSON of a body may take while it is read.
+const MOST_JSON_BYTES: usize = 256 << 20;
 
 pub(super) type Param = (Arc<str>, ValueType);
 
@@ -213,7 +217,7 @@ fn from_body(rest: &[&Param], body: &[u8]) -> Result<Map<String, Json>, BadReque
     if body.trim_ascii().is_empty() {
         return Ok(Map::new());
     }
-    let json = read_json(body).map_err(|error| {
+    let json = read_json_within(body, MOST_JSON_BYTES).map_err(|error| {
         let is = if is_json(&error) {
             ""
         } else {

@@ -328,6 +328,19 @@ fn what_is_wrong_in_a_body_is_told_with_a_pointer() {
 }
 
 #[test]
+fn a_body_that_would_take_too_much_memory_is_not_read() {
+    let ty = function([("a", list(ValueType::U8))]);
+    let zeros = |n: usize| format!("[{}0]", "0,".repeat(n));
+    assert!(body(&ty, &zeros(1_000)).is_ok());
+    // As a tree it would take some thirty times as many bytes.
+    let error = body(&ty, &zeros(6 << 20)).unwrap_err();
+    assert!(
+        error.starts_with("the body: it would take too much memory"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_problem_names_the_place() {
     let of = |place| {
         let why = "it is wrong".to_owned();

@@ -36,7 +36,7 @@ pub mod wave;
 pub(crate) mod tests;
 
 pub use codec::{DecodeError, DecodeFault, DecodeLimits, Encoded, EncodedRef};
-pub use keys::{check_json, is_json, read_json};
+pub use keys::{check_json, is_json, read_json, read_json_within};
 pub use numbers::{Element, NumberKind, NumberList};
 pub use path::{Path, Root, Segment};
 pub use text::{TextError, TextFault};
