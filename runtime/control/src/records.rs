@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{GroupId, NodeId, TaskId};
+use wasmrun_model::secret::SecretName;
 
 /// Nodes that live, each under its lease.
 pub const NODES: &str = "nodes/";
@@ -29,6 +30,8 @@ pub const NAMED: &str = "named/";
 pub const GROUPS: &str = "groups/";
 /// Tenants.
 pub const TENANTS: &str = "tenants/";
+/// Secrets by tenant and name, sealed.
+pub const SECRETS: &str = "secrets/";
 /// How the cluster schedules, all in one record.
 pub const SCHEDULING: &str = "scheduling";
 /// Tasks and their lineage, under their owner.
@@ -94,6 +97,19 @@ pub fn group(owner: NodeId, id: GroupId) -> Bytes {
 /// The key of a tenant.
 pub fn tenant(name: &TenantName) -> Bytes {
     key(TENANTS, name)
+}
+
+/// The key of a secret.
+pub fn secret(tenant: &TenantName, name: &SecretName) -> Bytes {
+    // A tenant's name may hold a '/', a secret's does not.
+    key(SECRETS, format_args!("{tenant}/{name}"))
+}
+
+/// Whose secret a key is, and its name; none if it is not a secret's.
+pub fn secret_of(key: &[u8]) -> Option<(TenantName, SecretName)> {
+    let rest = std::str::from_utf8(key).ok()?.strip_prefix(SECRETS)?;
+    let (tenant, name) = rest.rsplit_once('/')?;
+    Some((tenant.parse().ok()?, name.parse().ok()?))
 }
 
 /// What the keys of all tasks of one owner begin with.
@@ -268,6 +284,11 @@ mod tests {
         assert_eq!(node(id), format!("nodes/{}", "ab".repeat(16)));
         let tenant = TenantName::default();
         assert_eq!(named(&tenant, "a/b"), "named/default/a/b");
+        let name: SecretName = "API_KEY".parse().unwrap();
+        let secret = secret(&tenant, &name);
+        assert_eq!(secret, "secrets/default/API_KEY");
+        assert_eq!(secret_of(&secret), Some((tenant, name)));
+        assert_eq!(secret_of(b"secrets/API_KEY"), None);
         let owner = NodeId::from_bytes([1; 16]);
         let task = task(owner, TaskId::from_bytes([2; 16]));
         assert!(task.starts_with(&tasks_of(owner)));

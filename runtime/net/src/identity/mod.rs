@@ -1,7 +1,7 @@
 //! Who somebody is: cluster, role, certificate, and how one comes by it.
 //!
 //! Owns the cluster's [`Authority`], the [`Identity`] of one process, join [`Token`]s and the
-//! [`TokenBook`]. Must not: open sockets (that is `enroll`), or decide what a role may do.
+//! [`TokenBook`], and the [`SecretKey`] of what is sealed. Must not: open sockets (that is `enroll`), or decide what a role may do.
 //! Invariants: a private key is written once, readable by its owner only, and never travels; the role
 //! in a certificate is what the authority put there.
 
@@ -10,15 +10,17 @@ mod book;
 mod files;
 mod name;
 mod own;
+mod sealing;
 mod token;
 
 pub use authority::{Authority, AuthorityError};
 pub use book::{Applicant, Enroll, Refused, TokenBook, TokenGrant, TokenRow, TokenUses};
 pub use files::FileError;
-pub use name::{ClientId, ClusterId, Fingerprint, Role};
+pub use name::{ClientId, ClusterId, Fingerprint, KeyId, Role};
 pub(crate) use name::{ROLE_NODE_DNS, names_of};
 pub use own::{Identity, IdentityError};
 pub(crate) use own::{JoinKey, PublicKey};
+pub use sealing::{Plain, Sealed, SecretKey, SecretKeyError};
 pub use token::{ParseTokenError, Token, TokenId, TokenKind, TokenSecret};
 
 /// Random bytes from the system.

@@ -86,6 +86,12 @@ hex_name!(
     32
 );
 
+hex_name!(
+    /// Which [`SecretKey`](super::SecretKey): the beginning of a hash of it.
+    KeyId,
+    8
+);
+
 impl Fingerprint {
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Self {
         let hash = ring::digest::digest(&ring::digest::SHA256, certificate);
