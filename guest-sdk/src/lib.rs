@@ -69,7 +69,7 @@
 //! `retry_on_error` (an error that the function returns is a failure like others) and `time_limit`.
 //! `#[module(…)]` takes the same for all tasks of the module; besides, `package` and
 //! `interface` for the names of the exports (`crate:crate` and the name of the `mod` otherwise), and
-//! `dirs(…)`, `net(…)`, `http(…)` and `env(…)` for what the module would like to be granted.
+//! `dirs(…)`, `net(…)`, `http(…)`, `env(…)` and `secrets(…)` for what the module would like to be granted.
 //!
 //! # Waiting
 //!

@@ -80,6 +80,7 @@ fn capabilities(settings: &ModuleSettings) -> Vec<String> {
         ("net", &settings.net),
         ("http", &settings.http),
         ("env", &settings.env),
+        ("secrets", &settings.secrets),
     ];
     let mut fields = Vec::new();
     for (name, list) in lists.iter().filter(|(_, list)| !list.is_empty()) {

@@ -46,6 +46,7 @@ pub struct ModuleSettings {
     pub net: Vec<String>,
     pub http: Vec<String>,
     pub env: Vec<String>,
+    pub secrets: Vec<String>,
 }
 
 impl Parse for TaskSettings {
@@ -130,14 +131,15 @@ impl Parse for ModuleSettings {
                 "net" => settings.net = texts(input)?,
                 "http" => settings.http = texts(input)?,
                 "env" => settings.env = texts(input)?,
+                "secrets" => settings.secrets = texts(input)?,
                 _ => return settings.tasks.take(key, input),
             }
             Ok(true)
         };
         each_key(input, take, || {
             format!(
-                "a module takes package, interface, types(…), dirs(…), net(…), http(…), env(…), and for all its \
-                 tasks {TASK_KEYS}"
+                "a module takes package, interface, types(…), dirs(…), net(…), http(…), env(…), secrets(…), and for \
+                 all its tasks {TASK_KEYS}"
             )
         })?;
         Ok(settings)

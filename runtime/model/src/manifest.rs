@@ -170,6 +170,9 @@ pub struct Capabilities {
     /// Environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
+    /// Secrets, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<String>,
 }
 
 /// A time limit, written as a duration (`30s`).
@@ -321,7 +324,7 @@ mod tests {
                      "render":{"resources":{"CPU":"1","GPU":"0.25","memory":"256MiB"},
                                "retries":3,"time_limit":"30s","alternatives":[{"CPU":"4"}]}},
         "actors":{"counter":{"resources":{"CPU":"0"},"restarts":2,"call_retries":0}},
-        "capabilities":{"dirs":[],"net":[],"env":[]}}"#;
+        "capabilities":{"dirs":[],"net":[],"env":[],"secrets":["KEY"]}}"#;
 
     #[test]
     fn the_documented_example_is_read_and_round_trips() {
@@ -331,6 +334,7 @@ mod tests {
         assert_eq!(render.time_limit, Some(TimeLimit { ms: 30_000 }));
         assert_eq!(render.alternatives.len(), 1);
         assert_eq!(manifest.actors["counter"].restarts, Some(2));
+        assert_eq!(manifest.capabilities.secrets, ["KEY"]);
         assert_eq!(Manifest::parse(manifest.to_json().as_bytes()), Ok(manifest));
     }
 
