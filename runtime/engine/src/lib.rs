@@ -37,6 +37,7 @@ mod prefault;
 mod raw;
 mod room;
 mod run;
+mod secret_files;
 pub mod section;
 mod services;
 mod state;
@@ -61,6 +62,7 @@ pub use crate::listener::{Listener, OutputChunk, OutputLog, OutputSource};
 pub use crate::load::{LoadError, Origin, wit_text};
 pub use crate::module::{Entry, Function, FunctionIndex, LookupError, Module, Program, Skipped};
 pub use crate::run::{Invocation, Outcome};
+pub use crate::secret_files::{SecretFile, sweep as sweep_secrets};
 pub use crate::services::{
     Alone, Given, HandleSlot, Pages, Readable, ServiceError, Services, Spares, Waiting, Wishes,
 };

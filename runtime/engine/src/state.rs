@@ -11,6 +11,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::http::HttpHost;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::resource::ResourceName;
+use wasmrun_model::secret::{FOLDER, SecretPlace, SecretUse};
 use wasmrun_model::trace::{Span, TraceContext};
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p1::WasiP1Ctx;
@@ -24,6 +25,7 @@ use crate::input::Input;
 use crate::limits::{Limiter, Limits};
 use crate::listener::OutputSource;
 use crate::module::Module;
+use crate::secret_files::{Folder, SecretFile};
 use crate::services::Services;
 use crate::stdio::{Stream, TaskOutput};
 
@@ -70,6 +72,10 @@ pub struct Grants {
     pub net: NetGrant,
     /// The servers that it may send HTTP requests to.
     pub http: Vec<HttpHost>,
+    /// Secrets, by name. Whoever runs it puts their values into `env` and `files` before; a sandbox does not know them.
+    pub secrets: Vec<SecretUse>,
+    /// Secrets that it finds as files, in `/run/secrets`.
+    pub files: Vec<SecretFile>,
 }
 
 /// Why something cannot be granted.
@@ -89,7 +95,10 @@ impl Grants {
     /// When two directories have the same name, however that is written.
     pub fn check(&self) -> Result<(), GrantError> {
         let mut names = BTreeSet::new();
-        let mut given = self.dirs.iter().map(|dir| dir.guest.as_str());
+        let has_files = |it: &SecretUse| matches!(it.place, SecretPlace::File(_));
+        let secrets = self.secrets.iter().any(has_files).then_some(FOLDER);
+        let given = self.dirs.iter().map(|dir| dir.guest.as_str());
+        let mut given = given.chain(secrets);
         match given.find(|name| !names.insert(path_parts(name))) {
             Some(name) => Err(GrantError::SameName(name.to_owned())),
             None => Ok(()),
@@ -148,6 +157,8 @@ pub(crate) struct TaskState {
     pub(crate) services: Arc<dyn Services>,
     /// Objects in the guest's memory.
     pub(crate) windows: Windows,
+    /// The folder of its secrets: held, never used.
+    _secrets: Option<Folder>,
 }
 
 impl WasiView for TaskState {
@@ -307,8 +318,22 @@ impl Setup<'_> {
             http: self.grants.http.clone(),
             may_block: self.module.has_guarded_files(),
         };
+        if let Some(unopened) = self.grants.secrets.first() {
+            let why = format!("secret {} was not opened for it", unopened.name);
+            return Err(TaskError::Sandbox(why));
+        }
+        let secrets = match self.grants.files.as_slice() {
+            [] => None,
+            files => Some(secret_folder(files)?),
+        };
+        let granted = secrets.as_ref().map(|folder| DirGrant {
+            host: folder.path().to_owned(),
+            guest: FOLDER.to_owned(),
+            read_only: true,
+        });
+        let dirs: Vec<&DirGrant> = self.grants.dirs.iter().chain(&granted).collect();
         // Who was granted what cannot be opened hears of it, whether it is used or not.
-        let made = match self.grants.dirs.as_slice() {
+        let made = match dirs.as_slice() {
             [] => None,
             dirs => Some(Box::new(with_dirs(dirs, &mut world)?)),
         };
@@ -324,11 +349,21 @@ impl Setup<'_> {
             module: self.module.clone(),
             services: self.services,
             windows: Windows::default(),
+            _secrets: secrets,
         })
     }
 }
 
-fn with_dirs(dirs: &[DirGrant], world: &mut World) -> Result<WasiP1Ctx, TaskError> {
+fn secret_folder(files: &[SecretFile]) -> Result<Folder, TaskError> {
+    Folder::create(files).map_err(|error| {
+        TaskError::Sandbox(format!(
+            "its secrets cannot be given as files: {error}; give them as variables, or see that /dev/shm is in memory and has \
+             room"
+        ))
+    })
+}
+
+fn with_dirs(dirs: &[&DirGrant], world: &mut World) -> Result<WasiP1Ctx, TaskError> {
     let mut wasi = WasiCtxBuilder::new();
     world.describe(&mut wasi);
     for dir in dirs {
@@ -387,6 +422,22 @@ fn is_allowed(allowed: &[SocketAddr], address: SocketAddr, purpose: SocketAddrUs
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_secrets_and_a_directory_cannot_have_one_name() {
+        let dir = DirGrant {
+            host: "/h".into(),
+            guest: "/run/./secrets/".into(),
+            read_only: false,
+        };
+        let of = |secret: &str| Grants {
+            dirs: vec![dir.clone()],
+            secrets: vec![secret.parse().unwrap()],
+            ..Grants::default()
+        };
+        assert_eq!(of("KEY").check(), Ok(()));
+        assert!(of("/run/secrets/key=KEY").check().is_err());
+    }
 
     #[test]
     fn only_the_named_addresses_pass() {

@@ -173,6 +173,8 @@ impl Node {
     /// # Errors
     /// When what it should offer is impossible, or the system refuses what it needs.
     pub fn start(config: NodeConfig) -> Result<Self, StartError> {
+        // What a node has left that was killed.
+        wasmrun_engine::sweep_secrets();
         let machine = Machine::detect();
         let mut resources = offered(&config, &machine)?;
         let max_running = config.engine.max_sandboxes;
@@ -254,9 +256,11 @@ impl Node {
         let fabric = Arc::downgrade(&cluster);
         let exchange = Exchange::start(&self.shared, fabric, cluster.state_path());
         self.shared.join(exchange.clone(), cluster.clone());
+        self.shared.secrets.join(cluster.clone());
         self.exchange = Some(exchange.clone());
         self.cluster = Some(cluster.clone());
-        let begun = cluster.begin(keeper, offer, exchange);
+        let secrets = self.shared.secrets.clone();
+        let begun = cluster.begin(keeper, offer, exchange, secrets);
         self.shared.control.block_on(begun)
     }
 

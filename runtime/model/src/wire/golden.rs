@@ -10,6 +10,7 @@ use crate::id::{
 };
 use crate::resource::{Amount, ResourceName, ResourceSet};
 use crate::scheduler::{Setting, Settings};
+use crate::secret::SecretName;
 use crate::task::Cancellation;
 use crate::trace::{TraceContext, TraceState};
 use crate::value::{Encoded, FunctionType, ValueType};
@@ -525,6 +526,29 @@ fn services() {
     assert_bytes(
         listed(Rows::Services(vec![row])),
         "0f 0c 01 01 73 01 74 01 75 01 6d 09x32 08x16 01 01 02 03 04 05 06 07 ac 02 01 01 70 01 01 71 01 77",
+    );
+}
+
+#[test]
+fn secrets() {
+    let name: SecretName = "K".parse().unwrap();
+    let set = Request::SetSecret {
+        name: name.clone(),
+        value: Bytes(vec![7]),
+    };
+    assert_bytes(set, "35 01 4b 01 07");
+    assert_bytes(Request::RemoveSecret(name.clone()), "36 01 4b");
+    assert_bytes(Request::Secrets, "37");
+    let row = SecretRow {
+        name,
+        tenant: "t".parse().unwrap(),
+        bytes: 300,
+        set_s: 2,
+        by: "b".into(),
+    };
+    assert_bytes(
+        Response::Secrets(vec![row], 3),
+        "26 01 01 4b 01 74 ac 02 02 01 62 03",
     );
 }
 

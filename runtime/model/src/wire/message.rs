@@ -9,7 +9,8 @@ use super::bytes::Bytes;
 use super::failure::WireError;
 use super::list::List;
 use super::view::{
-    ActorDetail, Amounts, JobDetail, Listed, NodeStatus, ObjectDetail, ServiceRow, TaskDetail,
+    ActorDetail, Amounts, JobDetail, Listed, NodeStatus, ObjectDetail, SecretRow, ServiceRow,
+    TaskDetail,
 };
 use super::work::{
     Argument, Call, Create, CreateGroup, Job, ObjectRef, Output, Report, Serve, SetResource, Submit,
@@ -18,6 +19,7 @@ use crate::fairness::{TenantName, Weight};
 use crate::id::{ActorId, ActorName, Digest, GroupId, ObjectId, ObjectName, TaskId};
 use crate::resource::ResourceName;
 use crate::scheduler::{Setting, Settings};
+use crate::secret::SecretName;
 use crate::task::Cancellation;
 use crate::value::{Encoded, FunctionType, NumberKind, ValueType};
 
@@ -227,6 +229,17 @@ pub enum Request {
         /// How long requests under way may take, in milliseconds.
         patience_ms: u64,
     },
+    /// Sets a secret of the session's tenant, of at most [`secret::MAX_BYTES`](crate::secret::MAX_BYTES). `Done`.
+    SetSecret {
+        /// Its name.
+        name: SecretName,
+        /// Its value.
+        value: Bytes,
+    },
+    /// Removes a secret of the session's tenant. `Done`.
+    RemoveSecret(SecretName),
+    /// The secrets that work of the session's tenant may use, without their values. `Secrets`.
+    Secrets,
 }
 
 /// What a node answers.
@@ -340,6 +353,8 @@ pub enum Response {
     Given(Box<Submit>),
     /// A service.
     Service(Box<ServiceRow>),
+    /// Secrets, by tenant and name; and how many more there are than one answer has room for.
+    Secrets(Vec<SecretRow>, u32),
 }
 
 /// What came of one of many objects.

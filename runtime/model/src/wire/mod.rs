@@ -53,7 +53,7 @@ pub use message::{
 pub use view::{
     ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, Holder, JobDetail, JobRow,
     JobTasks, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Phases, Rows, Run,
-    ServiceRow, ShareRow, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
+    SecretRow, ServiceRow, ShareRow, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
 };
 pub use work::{
     Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Job, Limits, Net,

@@ -11,6 +11,7 @@ use crate::fairness::{TenantName, Weight};
 use crate::group::GroupKind;
 use crate::id::{ActorId, Digest, DriverId, GroupId, NodeId, ObjectId, TaskId};
 use crate::resource::{Amount, ResourceName};
+use crate::secret::SecretName;
 use crate::trace::TraceContext;
 
 /// Amounts by resource.
@@ -418,6 +419,21 @@ pub struct ServiceRow {
     pub waiting: u32,
     /// Clients that are connected.
     pub connections: u32,
+}
+
+/// A secret, without its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretRow {
+    /// Its name.
+    pub name: SecretName,
+    /// Whose it is.
+    pub tenant: TenantName,
+    /// How long the value is, in bytes.
+    pub bytes: u64,
+    /// When it was set, in seconds since 1970, by the clock of the head.
+    pub set_s: u64,
+    /// Who has set it, for people.
+    pub by: String,
 }
 
 /// A tenant.

@@ -13,7 +13,7 @@ use super::protocol::{Request, Response};
 use super::{Cluster, STORE_PATIENCE};
 
 /// Seconds since 1970, by the clock of this machine.
-pub(super) fn now_s() -> u64 {
+pub(crate) fn now_s() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }

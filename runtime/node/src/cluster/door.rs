@@ -1,7 +1,7 @@
 //! What becomes of what peers send: the network's service.
 //!
 //! Owns who may say what: anybody with a node's certificate may use our control store, if we have one; about
-//! work we listen only to members that live. A message that comes before we have heard that its sender
+//! work we listen only to members that live, and they alone get the key of secrets. A message that comes before we have heard that its sender
 //! lives waits until we know that it does, or that it does not any more; a request waits only for a while.
 
 use std::collections::BTreeMap;
@@ -17,6 +17,7 @@ use super::clock::now_s;
 use super::link;
 use super::members::Members;
 use super::protocol::{ClusterProtocol, OneWay, Request, Response};
+use super::secrets::Keys;
 use super::views::Views;
 use crate::peers::{self, Work};
 
@@ -24,6 +25,8 @@ use crate::peers::{self, Work};
 pub(super) struct Door {
     members: Arc<Members>,
     views: Arc<Views>,
+    /// The key of secrets, for others.
+    keys: Arc<Keys>,
     /// Our control store, for others.
     server: Option<Server>,
     sessions: Mutex<BTreeMap<NodeId, StoreSession>>,
@@ -38,10 +41,16 @@ pub(crate) trait Clients: Send + Sync {
 }
 
 impl Door {
-    pub(super) fn new(members: Arc<Members>, views: Arc<Views>, server: Option<Server>) -> Self {
+    pub(super) fn new(
+        members: Arc<Members>,
+        views: Arc<Views>,
+        keys: Arc<Keys>,
+        server: Option<Server>,
+    ) -> Self {
         Self {
             members,
             views,
+            keys,
             server,
             sessions: Mutex::default(),
             clients: Mutex::default(),
@@ -115,6 +124,13 @@ impl Service<ClusterProtocol> for Door {
                 None => Response::NoStore,
             },
             Request::Clock => Response::Clock(now_s()),
+            Request::SecretKey => match self.asking(from).await {
+                Some(node) => Response::SecretKey(self.keys.own().unwrap_or_else(|error| {
+                    tracing::warn!(%node, %error, "a node wants the key of secrets, and it is not to be had");
+                    None
+                })),
+                None => Response::NotMember,
+            },
         }
     }
 

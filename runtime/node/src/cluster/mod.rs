@@ -2,7 +2,7 @@
 //!
 //! Owns what brings `net` and `control` together: the state folder (`state`), coming into a cluster (`start`),
 //! the network of one incarnation (`lines`, `door`), the head's control store at the other nodes (`link`), the lease
-//! and the watch of nodes (`membership`, `members`), tokens, what tenants are due (`tenants`), views. Must not: know tasks, objects or actors;
+//! and the watch of nodes (`membership`, `members`), tokens, what tenants are due (`tenants`), their secrets (`secrets`), views. Must not: know tasks, objects or actors;
 //! that is behind [`Work`], and the exchange ([`crate::peers`]) is it.
 //!
 //! ```text
@@ -34,6 +34,7 @@ mod records;
 mod removed;
 mod renew;
 mod scheduling;
+mod secrets;
 mod silence;
 #[cfg(test)]
 mod simulation;
@@ -70,6 +71,7 @@ pub use wasmrun_control::etcd::EtcdTls;
 pub use wasmrun_net::{ParseTokenError, Token as JoinToken};
 
 pub(crate) use self::clients::ClientsError;
+pub(crate) use self::clock::now_s;
 pub(crate) use self::door::Clients;
 use self::prompt::STORE_PATIENCE;
 pub(crate) use self::protocol::ClusterProtocol;
@@ -80,12 +82,14 @@ pub(crate) use self::tenants::{Tenants, TenantsError};
 pub(crate) use self::turns::{Heir, Reasons, look};
 
 use crate::guests::counters::Latency;
+use crate::guests::secrets::Vault;
 
 use crate::peers::Work;
 
 use self::lines::Lines;
 use self::members::{Members, NodeRecord};
 use self::removed::Removed;
+use self::secrets::{Keys, Secrets};
 use self::state::{CONTROL, StateDir};
 use self::tenants::{Follower, Tell};
 use self::views::Views;
@@ -123,6 +127,8 @@ pub(crate) struct Cluster {
     returns: watch::Sender<u64>,
     tenants: Arc<Tenants>,
     scheduling: Arc<Scheduling>,
+    secrets: Arc<Secrets>,
+    keys: Arc<Keys>,
     clients: Arc<clients::Clients>,
     removed: Arc<Removed>,
     since: Mutex<Instant>,
@@ -141,6 +147,7 @@ struct Parts {
     latency: Arc<Latency>,
     embedded: Option<Arc<Embedded>>,
     authority: Option<Arc<Authority>>,
+    keys: Arc<Keys>,
     lease_ttl: Duration,
 }
 
@@ -169,6 +176,8 @@ impl Cluster {
             members: parts.members,
             tenants: Arc::new(Tenants::new(parts.store.clone())),
             scheduling: Arc::new(Scheduling::new(parts.store.clone())),
+            secrets: Arc::new(Secrets::new(parts.store.clone())),
+            keys: parts.keys,
             store: parts.store,
             clock: Arc::new(MonotonicClock::default()),
             latency: parts.latency,
@@ -193,6 +202,7 @@ impl Cluster {
         keeper: LeaseKeeper,
         offer: Offer,
         work: Arc<dyn Work>,
+        vault: Arc<Vault>,
     ) -> Result<(), ClusterError> {
         self.members.set_work(work);
         *self.own.lock() = Some(NodeRecord {
@@ -210,6 +220,8 @@ impl Cluster {
             Follower::begin(self.tenants.clone(), self.tell_work()).await?;
         let (scheduling, choices) =
             scheduling::Follower::begin(self.scheduling.clone(), self.tell_of_scheduling()).await?;
+        let (secrets, secret_changes) =
+            secrets::Follower::begin(self.secrets.clone(), vault).await?;
         // And who was removed, or whose certificate was taken back, is never let in.
         let (removed, removals) = removed::Follower::begin(self.removed.clone()).await?;
         let (clients, revocations) = clients::Follower::begin(self.clients.clone()).await?;
@@ -221,6 +233,7 @@ impl Cluster {
         let tasks = [
             tokio::spawn(watched::run(tenants, tenant_changes, clock())).abort_handle(),
             tokio::spawn(watched::run(scheduling, choices, clock())).abort_handle(),
+            tokio::spawn(watched::run(secrets, secret_changes, clock())).abort_handle(),
             tokio::spawn(watched::run(clients, revocations, clock())).abort_handle(),
             tokio::spawn(watched::run(removed, removals, clock())).abort_handle(),
             tokio::spawn(watched::run(groups, group_changes, clock())).abort_handle(),

@@ -9,7 +9,7 @@
 use serde::{Deserialize, Serialize};
 use wasmrun_control::remote;
 use wasmrun_model::gossip;
-use wasmrun_net::{Limits, Protocol, Version};
+use wasmrun_net::{Limits, Protocol, SecretKey, Version};
 
 use crate::peers;
 
@@ -56,6 +56,8 @@ pub(crate) enum Request {
     },
     /// What time is it, by your clock? `Clock`.
     Clock,
+    /// The key with which the cluster's secrets are sealed. `SecretKey` or `NotMember`.
+    SecretKey,
 }
 
 /// Answers a [`Request`].
@@ -73,6 +75,8 @@ pub(crate) enum Response {
     NoStore,
     /// To `Clock`: in seconds since 1970.
     Clock(u64),
+    /// To `SecretKey`: none if the receiver does not have it.
+    SecretKey(Option<SecretKey>),
 }
 
 /// What peers may take from us.

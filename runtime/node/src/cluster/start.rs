@@ -27,6 +27,7 @@ use super::lines::{Lines, Plan};
 use super::link::HeadLink;
 use super::measured::Measured;
 use super::members::Members;
+use super::secrets::Keys;
 use super::state::{CONTROL, Head, StateDir, StateError};
 use super::tokens::StoreEnroll;
 use super::views::Views;
@@ -237,7 +238,9 @@ pub(crate) async fn open(
     };
     let plan = plan(config, found.head.as_ref(), enrolment).await?;
     let views = Arc::new(Views::new(id, incarnation));
-    let door = Arc::new(Door::new(members.clone(), views.clone(), server));
+    let keys = Arc::new(Keys::new(state.path(), found.authority.is_some()));
+    let door = Door::new(members.clone(), views.clone(), keys.clone(), server);
+    let door = Arc::new(door);
     let lines = Arc::new(Lines::new(plan, door, bulk.clone()));
     if let Some(own) = &own {
         // Before anybody can come in.
@@ -274,6 +277,7 @@ pub(crate) async fn open(
         latency,
         embedded,
         authority: found.authority,
+        keys,
         lease_ttl: config.lease_ttl,
     }));
     Ok(Opened {

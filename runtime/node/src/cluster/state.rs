@@ -9,6 +9,7 @@
 //! | `identity.pem` | the node's key and certificate, and the authority's certificate |
 //! | `cluster.json` | where the head is, at nodes that joined |
 //! | `authority.pem` | the cluster's authority, at the head |
+//! | `secrets.key` | the key of the cluster's secrets, once it was wanted |
 //! | `resources` | the changes of `node resource --persist`: a line for each resource |
 //! | `control/` | the embedded control store, at the head |
 //!

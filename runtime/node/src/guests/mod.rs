@@ -14,6 +14,7 @@ pub(crate) mod names;
 pub(crate) mod orphans;
 pub(crate) mod others;
 mod run;
+pub(crate) mod secrets;
 pub(crate) mod services;
 pub(crate) mod shared;
 pub(crate) mod storing;

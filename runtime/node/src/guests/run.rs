@@ -363,6 +363,11 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
     let outcome = {
         let running = pin!(async {
             let fitted = arguments(&attempt, job.function_type(), &call.values).await?;
+            let grants = lease
+                .shared
+                .secrets
+                .granted(&job.terms.tenant, &job.grants)
+                .await?;
             attempt.clock.arguments_loaded();
             let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
             let invocation = Invocation {
@@ -371,7 +376,7 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
                 values: &values,
                 args: &call.args,
                 context: context.clone(),
-                grants: &job.grants,
+                grants: &grants,
                 limits: &limits,
                 output: &output,
                 input: call.input,
@@ -437,6 +442,11 @@ async fn create_actor(begun: Begun, turn: &Turn) -> Option<Start> {
         let creating = pin!(async {
             let ty = Some(&actor.class().constructor.ty);
             let fitted = arguments(&attempt, ty, &call.values).await?;
+            let grants = lease
+                .shared
+                .secrets
+                .granted(&job.terms.tenant, &job.grants)
+                .await?;
             let values: Vec<EncodedRef<'_>> = fitted.iter().map(Fitted::encoded).collect();
             let birth = Birth {
                 module: &job.module,
@@ -446,7 +456,7 @@ async fn create_actor(begun: Begun, turn: &Turn) -> Option<Start> {
                     None => ActorOrigin::Arguments(&values),
                 },
                 context: context.clone(),
-                grants: &job.grants,
+                grants: &grants,
                 limits: &limits,
                 output: &output,
                 services: attempt.clone(),

@@ -27,6 +27,7 @@ use crate::guests::executor::{Spawner, Weight};
 use crate::guests::names::Names;
 use crate::guests::others::{Directory, Others};
 use crate::guests::run;
+use crate::guests::secrets::Vault;
 use crate::history::{Failure, History, Outcome, Record};
 use crate::ledger::deadlock::WaitNumbers;
 use crate::ledger::{Ended, Ledger, Outbox, Submission, SubmitError, Todo};
@@ -94,6 +95,8 @@ pub(crate) struct Shared {
     /// What is numbered here.
     pub(crate) ids: Ids,
     pub(crate) waits: WaitNumbers,
+    /// Secrets of tenants, for attempts that begin here.
+    pub(crate) secrets: Arc<Vault>,
     /// Counters for metrics.
     pub(crate) counters: Counters,
     /// Whether a search for deadlocks is under way.
@@ -137,6 +140,7 @@ impl Shared {
             waiting_bytes: WaitingBytes::new(object_memory / WAITING_PART),
             ids: Ids::new(parts.random),
             waits: WaitNumbers::default(),
+            secrets: Arc::default(),
             counters: Counters::default(),
             is_looking: AtomicBool::new(false),
             is_ticking: AtomicBool::new(false),

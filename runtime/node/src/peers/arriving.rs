@@ -5,8 +5,10 @@
 use std::time::Duration;
 
 use wasmrun_engine::{Entry, Grants, Limits, Module, NetGrant};
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::http::HttpHost;
 use wasmrun_model::id::NodeId;
+use wasmrun_model::secret;
 use wasmrun_model::task::{Attempt, TaskSpec};
 use wasmrun_model::wire::Net;
 
@@ -64,7 +66,7 @@ impl Exchange {
             entry,
             terms: spec.terms.clone(),
             limits: granted_limits(&limits),
-            grants: grants(env, net, http),
+            grants: grants(env, net, http)?,
             derived: Derived::default(),
             // Of what it starts here.
             policy: policy.unwrap_or_default(),
@@ -87,6 +89,7 @@ impl Exchange {
         let policy = self.shared.upgrade().map(|shared| shared.policy.clone());
         let class = module.find_class(&face.class);
         let class = class.map_err(|_| PlaceError::Class(face.class.clone()))?;
+        let grants = grants(job.env, job.net, job.http)?;
         let call_terms = face.call_terms.clone();
         let (cell, _) = self.foreign_cell(actor, face);
         cell.set_job(ActorJob {
@@ -94,7 +97,7 @@ impl Exchange {
             class,
             terms: arriving.spec.terms.clone(),
             limits: granted_limits(&job.limits),
-            grants: grants(job.env, job.net, job.http),
+            grants,
             // Its owner counts them.
             restarts: 0,
             is_deterministic: cell.face.is_deterministic,
@@ -129,9 +132,13 @@ fn granted_limits(limits: &LimitOrder) -> Limits {
     }
 }
 
-fn grants(env: Vec<(String, String)>, net: Net, http: Vec<HttpHost>) -> Grants {
-    Grants {
+fn grants(env: Vec<(String, String)>, net: Net, http: Vec<HttpHost>) -> Result<Grants, PlaceError> {
+    let split = secret::split(env);
+    let (env, secrets) = split.map_err(|error| TaskError::Arguments(error.to_string()))?;
+    Ok(Grants {
         env,
+        secrets,
+        files: Vec::new(),
         dirs: Vec::new(),
         net: match net {
             Net::None => NetGrant::None,
@@ -139,5 +146,5 @@ fn grants(env: Vec<(String, String)>, net: Net, http: Vec<HttpHost>) -> Grants {
             Net::All => NetGrant::All,
         },
         http,
-    }
+    })
 }

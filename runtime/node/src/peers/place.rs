@@ -13,6 +13,7 @@ use wasmrun_engine::{
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
+use wasmrun_model::secret;
 use wasmrun_model::task::{Attempt, FailureKind, TaskKind, TaskSpec};
 use wasmrun_model::wire::{Bytes, Net, Phases, WireError};
 
@@ -133,7 +134,7 @@ impl Exchange {
                 result_bytes: limits.result,
                 time_us: limits.time.map(micros),
             },
-            env: grants.env.clone(),
+            env: secret::joined(grants.env.iter().cloned(), &grants.secrets),
             net: match &grants.net {
                 NetGrant::None => Net::None,
                 NetGrant::Only(addresses) => Net::Only(addresses.clone()),

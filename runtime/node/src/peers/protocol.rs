@@ -268,6 +268,7 @@ pub(crate) struct JobOrder {
     /// The full name of the function; none for the program.
     pub(crate) function: Option<String>,
     pub(crate) limits: LimitOrder,
+    /// Variables, and [secrets](wasmrun_model::secret) among them.
     pub(crate) env: Vec<(String, String)>,
     pub(crate) net: Net,
     pub(crate) http: Vec<HttpHost>,

@@ -33,6 +33,7 @@ mod requests;
 mod resources;
 mod rows;
 mod scheduling;
+mod secrets;
 mod send;
 mod services;
 mod session;

@@ -83,7 +83,7 @@ impl Origin {
 }
 
 /// What a request would have a guest reach.
-fn grants(request: &Request) -> Option<&Grants> {
+pub(super) fn grants(request: &Request) -> Option<&Grants> {
     match request {
         Request::Submit(submit)
         | Request::SubmitOnce { submit, .. }

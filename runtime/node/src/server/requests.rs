@@ -41,6 +41,7 @@ impl Session {
             | Request::RanAt(_)
             | Request::Status
             | Request::Dashboard
+            | Request::Secrets
             | Request::Stop { .. } => false,
             Request::SubmitOnce { is_again, .. } => *is_again,
             // A detached one is written down first.
@@ -68,6 +69,9 @@ impl Session {
 
     /// Answers a request.
     pub(super) async fn respond(&self, id: u64, request: Request) -> Result<(), Gone> {
+        if let Err(why) = self.has_secrets(&request).await {
+            return self.refuse(id, why).await;
+        }
         match request {
             Request::Submit(submit) => self.submit(id, *submit).await,
             Request::SubmitOnce {
@@ -182,6 +186,9 @@ impl Session {
                 let patience = Duration::from_millis(patience_ms);
                 self.stop_service(&name, patience).await
             }
+            Request::SetSecret { name, value } => self.set_secret(name, value).await,
+            Request::RemoveSecret(name) => self.remove_secret(name).await,
+            Request::Secrets => Ok(self.secrets()),
             request @ (Request::SetTenant(_)
             | Request::RemoveTenant(_)
             | Request::Scheduling(_)

@@ -51,8 +51,8 @@ fn holds<T: DeserializeOwned>(names: &str) {
 #[test]
 fn variants_keep_their_places() {
     holds::<OneWay>("Work View");
-    holds::<Request>("Work Control Watch Clock");
-    holds::<Response>("Work Control Watched NotMember NoStore Clock");
+    holds::<Request>("Work Control Watch Clock SecretKey");
+    holds::<Response>("Work Control Watched NotMember NoStore Clock SecretKey");
     holds::<peers::OneWay>(
         "Scheduler Place Settled Output Want Made Release Holding Drop DriverGone WantActor Stands Born \
          Kill State Cancel Find Found Called Replay CalledAgain Lend Lent LendKept LeftBehind EndLeft \
