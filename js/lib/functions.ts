@@ -29,6 +29,8 @@ export interface Resources {
   priority?: number;
   /** Environment variables. */
   env?: Record<string, string>;
+  /** Secrets of the tenant, as of `wasmrun submit --secret`. */
+  secrets?: string[];
   /** Servers that HTTP requests may go to, as of `wasmrun submit --http`. */
   http?: string[];
 }

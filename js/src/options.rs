@@ -9,10 +9,11 @@ use serde_json::{Map, Value as Json};
 use wasmrun_client::wire::{Create, Grants, Limits, Submit, Terms};
 use wasmrun_model::http::HttpHost;
 use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::secret::SecretUse;
 
 /// The options that tasks and actors have.
 const COMMON: &str =
-    "cpus, gpus, memory, resources, timeLimit, strategy, labels, priority, env, http";
+    "cpus, gpus, memory, resources, timeLimit, strategy, labels, priority, env, secrets, http";
 
 /// Milliseconds, as people give them.
 pub(crate) fn milliseconds(given: f64) -> Result<Duration, String> {
@@ -96,10 +97,21 @@ fn common(
             limits.time_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1));
         }
         "env" => {
-            grants.env = Vec::new();
+            let mut env = Vec::new();
             for (name, value) in object(name, value)? {
-                grants.env.push((name.clone(), text(name, value)?));
+                env.push((name.clone(), text(name, value)?));
             }
+            grants.set_env(env);
+        }
+        "secrets" => {
+            let uses = value.as_array();
+            let uses = uses.ok_or_else(|| wrong(name, "a list of texts", value))?;
+            let mut secrets = Vec::new();
+            for it in uses {
+                let secret = text(name, it)?.parse::<SecretUse>();
+                secrets.push(secret.map_err(|error| invalid(&error))?);
+            }
+            grants.set_secrets(&secrets);
         }
         "http" => {
             let hosts = value.as_array();

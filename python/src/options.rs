@@ -10,6 +10,7 @@ use pyo3::types::{PyBool, PyDict, PyInt};
 use wasmrun_client::wire::{self, Terms};
 use wasmrun_model::http::HttpHost;
 use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::secret::SecretUse;
 use wasmrun_model::trace::{Span, TraceContext, TraceState};
 
 /// Seconds, as people give them.
@@ -37,8 +38,7 @@ pub(crate) fn apply(
 }
 
 /// The options that tasks and actors have.
-const COMMON: &str =
-    "cpus, gpus, memory, resources, time_limit, strategy, labels, priority, env, http, trace";
+const COMMON: &str = "cpus, gpus, memory, resources, time_limit, strategy, labels, priority, env, secrets, http, trace";
 
 /// An option that tasks and actors have. False if it is none.
 pub(crate) fn common(
@@ -76,10 +76,22 @@ pub(crate) fn common(
             limits.time_ms = Some(u64::try_from(limit).unwrap_or(u64::MAX).max(1));
         }
         "env" => {
-            grants.env = Vec::new();
+            let mut env = Vec::new();
             for (name, value) in value.cast::<PyDict>()?.iter() {
-                grants.env.push((name.extract()?, value.extract()?));
+                env.push((name.extract()?, value.extract()?));
             }
+            grants.set_env(env);
+        }
+        "secrets" => {
+            let mut secrets = Vec::new();
+            for secret in value.extract::<Vec<String>>()? {
+                secrets.push(
+                    secret
+                        .parse::<SecretUse>()
+                        .map_err(|error| invalid(&error))?,
+                );
+            }
+            grants.set_secrets(&secrets);
         }
         "http" => {
             grants.http = Vec::new();

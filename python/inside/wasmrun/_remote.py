@@ -50,7 +50,7 @@ def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _of_task(given: dict[str, Any]) -> tasks.Options:
     options = dict(given)
-    for ignored in ("name", "env", "http", "modules"):
+    for ignored in ("name", "env", "secrets", "http", "modules"):
         options.pop(ignored, None)
     retry_on_error = options.pop("retry_on_error", None)
     made = tasks.Options(
@@ -68,7 +68,7 @@ def _of_task(given: dict[str, Any]) -> tasks.Options:
 
 def _of_actor(given: dict[str, Any]) -> actors.Options:
     options = dict(given)
-    for ignored in ("env", "http", "modules", "priority"):
+    for ignored in ("env", "secrets", "http", "modules", "priority"):
         options.pop(ignored, None)
     if options.pop("detached", False):
         raise TypeError("a task cannot create a detached actor: do that outside")

@@ -22,6 +22,7 @@ mod new;
 mod policy;
 mod scheduling;
 mod scripts;
+mod secrets;
 mod serve;
 mod tenants;
 mod things;
@@ -41,6 +42,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::http::HttpHost;
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, ResourceName};
+use wasmrun_model::secret::SecretUse;
 
 use crate::fail::Failure;
 
@@ -58,6 +60,7 @@ pub use self::new::{New, ProjectLanguage};
 pub use self::policy::PolicyOptions;
 pub use self::scheduling::SchedulingCommand;
 pub use self::scripts::{Language, RunScript, Stubs};
+pub use self::secrets::SecretCommand;
 pub use self::serve::{Serve, ServiceCommand};
 pub use self::tenants::{TenantCommand, TenantSet};
 pub use self::things::{
@@ -181,6 +184,11 @@ pub enum Command {
     Client {
         #[command(subcommand)]
         command: ClientCommand,
+    },
+    /// Set, list and remove secrets of a tenant: what its tasks get and nobody else is to read.
+    Secret {
+        #[command(subcommand)]
+        command: SecretCommand,
     },
     /// Say what tenants are due of the cluster: weights and guaranteed minima.
     Tenant {
@@ -431,6 +439,11 @@ pub struct GrantOptions {
     /// Repeatable.
     #[arg(long, value_name = "K=V")]
     pub env: Vec<EnvArg>,
+    /// Give the guest a secret of its tenant: NAME, K=NAME, or /run/secrets/FILE=NAME.
+    ///
+    /// In the variable of its name, in another one, or as a file. Needs a running node, with `wasmrun secret set`. Repeatable.
+    #[arg(long, value_name = "[K=]NAME")]
+    pub secret: Vec<SecretUse>,
 }
 
 impl GrantOptions {

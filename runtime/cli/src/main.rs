@@ -204,6 +204,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         Command::Actor { command } => things::actors::actor(command, &cli.global, printer),
         Command::Group { command } => things::groups::group(command, &cli.global, printer),
         Command::Client { command } => things::clients::client(command, &cli.global, printer),
+        Command::Secret { command } => things::secrets::secret(command, &cli.global, printer),
         Command::Tenant { command } => things::tenants::tenant(command, &cli.global, printer),
         Command::Scheduling { command } => {
             things::scheduling::scheduling(command.as_ref(), &cli.global, printer)

@@ -43,6 +43,7 @@ mod reader;
 mod routes;
 pub mod rows;
 mod scheduling;
+mod secret;
 mod service;
 mod submit;
 mod tenant;

@@ -232,6 +232,13 @@ pub fn overrides(task: &TaskOptions, policy: Arc<Policy>) -> Result<Overrides, F
 /// What was granted.
 pub fn grants(options: &GrantOptions) -> Result<Grants, Failure> {
     options.check_dirs()?;
+    if let Some(secret) = options.secret.first() {
+        return Err(Failure::usage(format_args!(
+            "there is no secret {}: the node inside this command has none; start one with `wasmrun node start`, and set it with \
+             `wasmrun secret set`",
+            secret.name
+        )));
+    }
     let grants = Grants {
         env: options
             .env
@@ -244,6 +251,7 @@ pub fn grants(options: &GrantOptions) -> Result<Grants, Failure> {
             .as_ref()
             .map_or(NetGrant::None, |net| net.0.clone()),
         http: options.http.clone(),
+        ..Grants::default()
     };
     grants
         .check()

@@ -16,6 +16,7 @@ use wasmrun_engine::{
 };
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, TaskId};
+use wasmrun_model::secret;
 use wasmrun_model::units;
 use wasmrun_model::value::{Encoded, NumberKind};
 use wasmrun_node::{Argument, Call, Client, Job, Node, Report, SubmitError, TaskHandle};
@@ -450,12 +451,9 @@ pub fn grants(options: &GrantOptions) -> Result<wire::Grants, Failure> {
         })
     });
     let dirs: Result<Vec<Dir>, Failure> = dirs.collect();
+    let env = options.env.iter().map(|it| (it.0.clone(), it.1.clone()));
     Ok(wire::Grants {
-        env: options
-            .env
-            .iter()
-            .map(|it| (it.0.clone(), it.1.clone()))
-            .collect(),
+        env: secret::joined(env, &options.secret),
         dirs: dirs?,
         net: match options.net.as_ref().map(|net| &net.0) {
             None | Some(NetGrant::None) => Net::None,

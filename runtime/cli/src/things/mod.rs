@@ -14,6 +14,7 @@ mod rerun;
 mod results;
 mod rows;
 pub mod scheduling;
+pub mod secrets;
 pub mod services;
 mod status;
 pub mod tenants;
