@@ -4,6 +4,7 @@
 //! one here without a row.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 
 use wasmrun_tests::{Wasmrun, guest, scratch};
@@ -119,6 +120,8 @@ fn met(dir: &Path) -> BTreeMap<&'static str, String> {
             "one object",
             graph("put-and-get(20000000)", &["--object-memory", "4MiB"]),
         ),
+        ("a secret", secret(dir, "KEY")),
+        ("a secret's name", secret(dir, &"x".repeat(LONG))),
     ];
     let said = runs.into_iter().chain(asked()).map(|(limit, run)| {
         let ended = run.run();
@@ -126,6 +129,14 @@ fn met(dir: &Path) -> BTreeMap<&'static str, String> {
         (limit, ended.stderr)
     });
     said.chain(at_a_node()).collect()
+}
+
+/// Sets a secret of this name, of more bytes than may be.
+fn secret(dir: &Path, name: &str) -> Wasmrun {
+    let value = dir.join("secret");
+    fs::write(&value, vec![b'x'; (64 << 10) + 2]).expect("there is room");
+    let set = Wasmrun::new(["secret", "set", name, "--from-file"]);
+    set.arg(value)
 }
 
 /// What asks for more than may be asked for, or for nothing that there is.

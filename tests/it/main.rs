@@ -61,6 +61,7 @@ mod resources;
 mod rules;
 mod scheduling;
 mod sdk;
+mod secrets;
 mod serve;
 mod simulate;
 mod spread;

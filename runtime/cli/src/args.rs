@@ -439,9 +439,10 @@ pub struct GrantOptions {
     /// Repeatable.
     #[arg(long, value_name = "K=V")]
     pub env: Vec<EnvArg>,
-    /// Give the guest a secret of its tenant: NAME, K=NAME, or /run/secrets/FILE=NAME.
+    /// Give the guest a secret: NAME, K=NAME, or /run/secrets/FILE=NAME.
     ///
-    /// In the variable of its name, in another one, or as a file. Needs a running node, with `wasmrun secret set`. Repeatable.
+    /// Of its tenant or one above, as `wasmrun secret set` has set it: in the variable of its name, in another one, or as a file.
+    /// Needs a running node. Repeatable.
     #[arg(long, value_name = "[K=]NAME")]
     pub secret: Vec<SecretUse>,
 }
