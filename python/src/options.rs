@@ -76,7 +76,7 @@ pub(crate) fn common(
             limits.time_ms = Some(u64::try_from(limit).unwrap_or(u64::MAX).max(1));
         }
         "env" => {
-            let mut env = Vec::new();
+            let mut env: Vec<(String, String)> = Vec::new();
             for (name, value) in value.cast::<PyDict>()?.iter() {
                 env.push((name.extract()?, value.extract()?));
             }

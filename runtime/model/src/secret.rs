@@ -1,4 +1,4 @@
-//! Secrets by name: what they are called, where a task finds one, and whose secrets a tenant may use.
+//! Secrets by name: what they are called, and where a task finds one.
 //!
 //! Owns names, places and limits. Must not: hold a value; those are sealed in the control store and opened by the node that
 //! runs an attempt.
@@ -13,7 +13,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::encoding::text::serde_as_text;
-use crate::fairness::TenantName;
 
 /// The longest value, in bytes.
 pub const MAX_BYTES: usize = 64 << 10;
@@ -209,15 +208,6 @@ pub fn split(
     }
 }
 
-/// The tenants whose secrets work of this one may use, the nearest first: itself, then those above it, `org` above
-/// `org/team`.
-pub fn covering(tenant: &TenantName) -> Vec<TenantName> {
-    let name = tenant.as_str();
-    let above = name.rmatch_indices('/');
-    let above = above.filter_map(|(at, _)| name[..at].parse().ok());
-    std::iter::once(tenant.clone()).chain(above).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,11 +271,5 @@ mod tests {
         ] {
             assert!(split(bad).is_err());
         }
-    }
-
-    #[test]
-    fn a_tenant_is_covered_by_itself() {
-        let tenant: TenantName = "a".parse().unwrap();
-        assert_eq!(covering(&tenant), [tenant]);
     }
 }

@@ -232,6 +232,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_sealed_has_these_bytes() {
+        let sealed = Sealed {
+            key: KeyId::from_bytes([1; 8]),
+            nonce: [2; NONCE_LEN],
+            text: Bytes(vec![3, 4]),
+        };
+        let bytes = [&[1_u8; 8][..], &[2; 12], &[2, 3, 4]].concat();
+        assert_eq!(postcard::to_allocvec(&sealed).unwrap(), bytes);
+    }
+
+    #[test]
     fn what_is_shown_holds_neither_key_nor_value() {
         let key = SecretKey([0xab; KEY_BYTES]);
         let sealed = key.seal("n", b"value");

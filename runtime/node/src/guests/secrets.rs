@@ -18,7 +18,7 @@ use wasmrun_control::records::{Form, Record, RecordError};
 use wasmrun_engine::{Grants, SecretFile};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::secret::{MAX_SECRETS, SecretName, SecretPlace, covering};
+use wasmrun_model::secret::{MAX_SECRETS, SecretName, SecretPlace};
 use wasmrun_model::wire::SecretRow;
 use wasmrun_net::{KeyId, Plain, Sealed, SecretKey};
 
@@ -297,6 +297,15 @@ impl Vault {
     }
 }
 
+/// The tenants whose secrets work of this one may use, the nearest first: itself, then those above it, `org` above
+/// `org/team`.
+fn covering(tenant: &TenantName) -> Vec<TenantName> {
+    let name = tenant.as_str();
+    let above = name.rmatch_indices('/');
+    let above = above.filter_map(|(at, _)| name[..at].parse().ok());
+    std::iter::once(tenant.clone()).chain(above).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -344,6 +353,12 @@ mod tests {
         }
         let other = vault.opened(&"u".parse().unwrap(), &asked).await;
         assert!(matches!(other, Err(SecretError::Missing { .. })));
+    }
+
+    #[test]
+    fn a_tenant_is_covered_by_itself() {
+        let tenant: TenantName = "a".parse().unwrap();
+        assert_eq!(covering(&tenant), [tenant]);
     }
 
     #[tokio::test]
