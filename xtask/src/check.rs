@@ -361,7 +361,7 @@ fn simulations(seeds: Option<&str>) -> Result<Outcome> {
     // Of the model alone, dependencies would have other features, and all of it be compiled once more.
     let of_model = |tests: &[&str]| {
         let mut test = linted(&["test", "--workspace"]);
-        tests.iter().for_each(|it| drop(test.args(["--test", it])));
+        test.args(tests.iter().flat_map(|it| ["--test", it]));
         test
     };
     let mut test = of_model(&["simulation", "objects"]);
