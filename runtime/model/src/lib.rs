@@ -6,6 +6,7 @@
 //! [`failure`]. Must not: do I/O, read a clock, draw a random number, start a thread. Whatever depends on the outside comes in as an argument, so one model serves a real
 //! node, the deterministic simulation and capacity planning.
 
+pub mod access;
 pub mod cluster;
 mod encoding;
 pub mod failure;
