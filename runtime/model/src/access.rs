@@ -65,8 +65,10 @@ pub enum Tenants {
 }
 
 impl Tenants {
-    /// The most names.
+    /// The most names, …
     pub const MAX: usize = 64;
+    /// … and the most bytes that they have together: they stand in a certificate.
+    pub const MAX_BYTES: usize = 4096;
 
     /// Of texts: each a name, several with commas, or `*`.
     ///
@@ -80,14 +82,15 @@ impl Tenants {
                 _ => Err(ParseAccessError::AllAndMore),
             };
         }
-        match names.len() {
-            0 => Err(ParseAccessError::NoTenant),
-            1..=Self::MAX => {
-                let names = names.into_iter().map(str::parse);
-                Ok(Self::These(names.collect::<Result<_, _>>()?))
-            }
-            count => Err(ParseAccessError::TooMany(count)),
+        if names.is_empty() {
+            return Err(ParseAccessError::NoTenant);
         }
+        let bytes: usize = names.iter().map(|it| it.len() + 1).sum();
+        if names.len() > Self::MAX || bytes > Self::MAX_BYTES {
+            return Err(ParseAccessError::TooMany(names.len()));
+        }
+        let names = names.into_iter().map(str::parse);
+        Ok(Self::These(names.collect::<Result<_, _>>()?))
     }
 
     /// One tenant and those below it.
@@ -210,7 +213,11 @@ pub enum ParseAccessError {
     #[error("'*' has all tenants, so it stands alone: leave the others out, or the '*'")]
     AllAndMore,
     /// Too many.
-    #[error("{0} tenants are too many, {max} are the most: use '*' for all", max = Tenants::MAX)]
+    #[error(
+        "{0} tenants are too many: use at most {max} names of {bytes} bytes together, or '*' for all",
+        max = Tenants::MAX,
+        bytes = Tenants::MAX_BYTES
+    )]
     TooMany(usize),
     /// An operator of some tenants.
     #[error(

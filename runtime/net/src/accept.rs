@@ -118,8 +118,8 @@ async fn greet(
             return Ok(None);
         }
         Some(ALPN_CLIENT) => {
-            let role = crate::dial::certified(core, &connection);
-            let admitted = session::admit(core, connection, role).await?;
+            let names = crate::dial::names(core, &connection);
+            let admitted = session::admit(core, connection, names).await?;
             // A client may send and get a lot, which nodes' messages should not wait behind.
             to_bulk.turn();
             return Ok(Some(Next::Session(Box::new(admitted))));

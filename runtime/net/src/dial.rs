@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::error::{Close, ConnectError};
 use crate::frame::FrameReader;
 use crate::hello::{self, Answer, Hello, HelloAnswer, HelloError, Purpose, Refusal, Welcome};
-use crate::identity::{ROLE_NODE_DNS, Role, names_of};
+use crate::identity::{Names, ROLE_NODE_DNS, Role, names_of};
 use crate::peer::{Candidate, PeerCore, PeerInfo, Serving};
 use crate::transport::Kind;
 
@@ -308,14 +308,19 @@ fn understand(
     })
 }
 
-/// The role in the certificate that a connection was made with. TLS has checked it.
+/// The role in the certificate that a connection was made with.
 pub(crate) fn certified(core: &Core, connection: &Connection) -> Option<Role> {
+    names(core, connection)?.role
+}
+
+/// What the certificate says that a connection was made with. TLS has checked it.
+pub(crate) fn names(core: &Core, connection: &Connection) -> Option<Names> {
     let chain = connection.peer_identity()?;
     let chain = chain
         .downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>()
         .ok()?;
     let names = names_of(chain.first()?)?;
-    (names.cluster == core.me.cluster).then_some(names.role?)
+    (names.cluster == core.me.cluster).then_some(names)
 }
 
 #[cfg(test)]

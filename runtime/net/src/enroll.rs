@@ -20,8 +20,8 @@ use crate::error::{Close, ConnectError};
 use crate::frame::FrameReader;
 use crate::hello::{self, Answer, HelloError, JoinAnswer, JoinAsk, JoinRequest, Version};
 use crate::identity::{
-    Applicant, Fingerprint, Identity, IdentityError, JoinKey, PublicKey, ROLE_NODE_DNS, Refused,
-    Token,
+    Applicant, Fingerprint, Identity, IdentityError, JoinKey, PublicKey, ROLE_NODE_DNS, Redeemed,
+    Refused, Token,
 };
 use crate::tls::{self, ALPN_JOIN};
 use crate::transport::{self, Kind};
@@ -232,8 +232,11 @@ async fn decide(
     if decided.is_err() {
         core.attempts.lock().failed(from.ip(), Instant::now());
     }
-    let (key, role) = decided?;
-    Ok(enrolment.authority.certify(&key, role, enrolment.lifetime))
+    let (key, (role, access)) = decided?;
+    let lifetime = enrolment.lifetime;
+    Ok(enrolment
+        .authority
+        .certify(&key, role, access.as_ref(), lifetime))
 }
 
 async fn redeem(
@@ -242,7 +245,7 @@ async fn redeem(
     from: SocketAddr,
     request: JoinRequest,
     authority: Fingerprint,
-) -> Result<(PublicKey, crate::identity::Role), Refused> {
+) -> Result<(PublicKey, Redeemed), Refused> {
     let enrolment = core.enrolment.as_ref().ok_or(Refused::NotHere)?;
     let key = PublicKey(request.key);
     let token = match &request.ask {
@@ -260,13 +263,14 @@ async fn redeem(
                 from,
                 key: key.clone(),
             };
-            let role = enrolment.enroll.redeem(&applicant).await?;
-            Ok((key, role))
+            let redeemed = enrolment.enroll.redeem(&applicant).await?;
+            Ok((key, redeemed))
         }
         JoinAsk::Renew => {
-            let role = crate::dial::certified(core, connection).ok_or(Refused::NoCertificate)?;
+            let names = crate::dial::names(core, connection).ok_or(Refused::NoCertificate)?;
+            let role = names.role.ok_or(Refused::NoCertificate)?;
             enrolment.enroll.renew(role).await?;
-            Ok((key, role))
+            Ok((key, (role, names.access)))
         }
     }
 }

@@ -58,7 +58,7 @@ pub use frame::FrameError;
 pub use hello::{HelloError, Refusal, Version};
 pub use identity::{
     Applicant, Authority, AuthorityError, ClientId, ClusterId, Enroll, FileError, Fingerprint,
-    Identity, IdentityError, KeyId, ParseTokenError, Plain, Refused, Role, Sealed, SecretKey,
+    Identity, IdentityError, KeyId, ParseTokenError, Plain, Redeemed, Refused, Role, Sealed, SecretKey,
     SecretKeyError, Token, TokenBook, TokenGrant, TokenId, TokenKind, TokenRow, TokenSecret,
     TokenUses,
 };

@@ -19,12 +19,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use wasmrun_model::access::Access;
 
 use crate::accept::FAREWELL;
 use crate::config::{Limits, Timing};
 use crate::core::Core;
 use crate::error::{Close, ConnectError, Lost};
-use crate::identity::{ClientId, Identity, ROLE_NODE_DNS, Role};
+use crate::identity::{ClientId, Identity, Names, ROLE_NODE_DNS, Role};
 use crate::tls::{self, ALPN_CLIENT};
 use crate::transport::{self, Kind};
 
@@ -36,6 +37,8 @@ const SEND_WINDOW: u64 = 2 << 20;
 pub struct Session {
     /// Whose it is.
     pub client: ClientId,
+    /// What that may do, if its certificate says.
+    pub access: Option<Access>,
     /// Where the other side is.
     pub remote: SocketAddr,
     /// What comes from there.
@@ -58,13 +61,14 @@ pub struct SessionWriter(SendStream);
 
 impl Session {
     fn new(
-        client: ClientId,
+        (client, access): (ClientId, Option<Access>),
         connection: &Connection,
         (writer, reader): (SendStream, RecvStream),
         timing: &Timing,
     ) -> Self {
         Self {
             client,
+            access,
             remote: connection.remote_address(),
             reader: SessionReader {
                 stream: reader,
@@ -106,7 +110,8 @@ impl Session {
         let connection = connected.map_err(|_| ConnectError::Unreachable { address })?;
         let connection = connection.map_err(from_quinn)?;
         let streams = connection.open_bi().await.map_err(from_quinn)?;
-        Ok(Self::new(client, &connection, streams, timing))
+        let access = identity.access().cloned();
+        Ok(Self::new((client, access), &connection, streams, timing))
     }
 }
 
@@ -251,8 +256,9 @@ pub(crate) struct Admitted {
 pub(crate) async fn admit(
     core: &Arc<Core>,
     connection: Connection,
-    role: Option<Role>,
+    names: Option<Names>,
 ) -> Result<Admitted, ConnectError> {
+    let role = names.as_ref().and_then(|it| it.role);
     let address = connection.remote_address();
     let closed = |why: Close, error: ConnectError| {
         connection.close(why.code(), b"");
@@ -283,7 +289,12 @@ pub(crate) async fn admit(
     let streams = connection.accept_bi().await;
     let streams = streams.map_err(|error| ConnectError::from_quinn(address, &error))?;
     Ok(Admitted {
-        session: Session::new(client, &connection, streams, &core.timing),
+        session: Session::new(
+            (client, names.and_then(|it| it.access)),
+            &connection,
+            streams,
+            &core.timing,
+        ),
         connection,
         seat,
     })

@@ -2,7 +2,7 @@
 //!
 //! Owns that key and its file. Must not: decide who gets a certificate (see [`super::Enroll`]).
 //! Invariant: what a certificate says about its holder is decided here, from a [`Role`]; nothing of it
-//! comes from the one who asks.
+//! comes from the one who asks. Likewise what a client may do.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,9 +14,12 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use time::OffsetDateTime;
+use wasmrun_model::access::Access;
 
 use super::files::{self, FileError};
-use super::name::{ClusterId, Fingerprint, ROLE_NODE_DNS, Role, names_of, until_uri, uri};
+use super::name::{
+    ClusterId, Fingerprint, ROLE_NODE_DNS, Role, access_uri, names_of, until_uri, uri,
+};
 use super::own::{Identity, IdentityError, JoinKey, PublicKey};
 
 /// The file of an authority in its folder.
@@ -84,12 +87,18 @@ impl Authority {
     /// Never, unless the system is out of order.
     pub fn issue(&self, role: Role, lifetime: Duration) -> Result<Identity, IdentityError> {
         let key = JoinKey::generate();
-        let chain = self.certify(&key.public(), role, lifetime);
+        let chain = self.certify(&key.public(), role, None, lifetime);
         key.certified(&chain)
     }
 
     /// The certificate for a key, and this authority's, as PEM.
-    pub(crate) fn certify(&self, key: &PublicKey, role: Role, lifetime: Duration) -> String {
+    pub(crate) fn certify(
+        &self,
+        key: &PublicKey,
+        role: Role,
+        access: Option<&Access>,
+        lifetime: Duration,
+    ) -> String {
         let now = super::unix_now();
         let until = now.saturating_add(lifetime.as_secs());
         let mut params = CertificateParams::default();
@@ -104,6 +113,10 @@ impl Authority {
             san_uri(uri(self.cluster, Some(role))),
             san_uri(until_uri(self.cluster, until)),
         ];
+        if let Some(access) = access {
+            let uri = access_uri(self.cluster, access);
+            params.subject_alt_names.push(san_uri(uri));
+        }
         if let Role::Node(_) = role {
             // Only a node can be dialled: a client's certificate does not serve as a server's.
             params

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use wasmrun_model::access::Access;
 use wasmrun_model::id::NodeId;
 
 use super::name::{ClientId, Role};
@@ -83,15 +84,19 @@ pub enum Refused {
     Unavailable,
 }
 
+/// What a token gives: a role, and what a client may do. A certificate says both.
+pub type Redeemed = (Role, Option<Access>);
+
 /// Decides who may join.
 pub trait Enroll: Send + Sync + 'static {
-    /// Whether this applicant's token opens, and as what. The same applicant may ask again.
+    /// Whether this applicant's token opens, and as what; and what it may do, if it is a client. The same applicant may
+    /// ask again.
     fn redeem<'a>(
         &'a self,
         applicant: &'a Applicant,
-    ) -> Pin<Box<dyn Future<Output = Result<Role, Refused>> + Send + 'a>>;
+    ) -> Pin<Box<dyn Future<Output = Result<Redeemed, Refused>> + Send + 'a>>;
 
-    /// Whether whoever has this role may have a further certificate. Anybody, by default.
+    /// Whether whoever has this role may have a further certificate, which says the same of it. Anybody, by default.
     fn renew(&self, _role: Role) -> Pin<Box<dyn Future<Output = Result<(), Refused>> + Send + '_>> {
         Box::pin(async { Ok(()) })
     }
@@ -237,9 +242,9 @@ impl Enroll for Mutex<TokenBook> {
     fn redeem<'a>(
         &'a self,
         applicant: &'a Applicant,
-    ) -> Pin<Box<dyn Future<Output = Result<Role, Refused>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Redeemed, Refused>> + Send + 'a>> {
         let answer = self.lock().redeem(applicant, super::unix_now());
-        Box::pin(std::future::ready(answer))
+        Box::pin(std::future::ready(answer.map(|role| (role, None))))
     }
 }
 

@@ -14,10 +14,10 @@ mod sealing;
 mod token;
 
 pub use authority::{Authority, AuthorityError};
-pub use book::{Applicant, Enroll, Refused, TokenBook, TokenGrant, TokenRow, TokenUses};
+pub use book::{Applicant, Enroll, Redeemed, Refused, TokenBook, TokenGrant, TokenRow, TokenUses};
 pub use files::FileError;
 pub use name::{ClientId, ClusterId, Fingerprint, KeyId, Role};
-pub(crate) use name::{ROLE_NODE_DNS, names_of};
+pub(crate) use name::{Names, ROLE_NODE_DNS, names_of};
 pub use own::{Identity, IdentityError};
 pub(crate) use own::{JoinKey, PublicKey};
 pub use sealing::{Plain, Sealed, SecretKey, SecretKeyError};

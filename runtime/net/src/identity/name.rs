@@ -7,15 +7,19 @@
 //! wasmrun://CLUSTER/node/NODE          a node
 //! wasmrun://CLUSTER/client/CLIENT      a client
 //! wasmrun://CLUSTER/until/SECONDS      beside a role: when the certificate ends, seconds since 1970
+//! wasmrun://CLUSTER/access/ROLE/NAME/TENANTS
+//!                                      beside a client: what it may do, what people call it, for which tenants
 //! ```
 //!
-//! Invariant: names are read only from certificates whose chain was checked before.
+//! Invariants: names are read only from certificates whose chain was checked before; a certificate with a name that is not
+//! understood is refused as a whole, so that who reads less than it says lets nobody do more.
 
 use std::fmt;
 use std::str::FromStr;
 
 use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
+use wasmrun_model::access::Access;
 use wasmrun_model::id::NodeId;
 
 /// The DNS name in every node's certificate, and in nobody else's: what TLS checks when dialling.
@@ -118,13 +122,15 @@ impl fmt::Display for Role {
 }
 
 /// What a certificate says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Names {
     pub(crate) cluster: ClusterId,
     /// `None` for the authority itself.
     pub(crate) role: Option<Role>,
     /// When it ends, in seconds since 1970; 0 if it does not say.
     pub(crate) until: u64,
+    /// What a client may do, if it says.
+    pub(crate) access: Option<Access>,
 }
 
 /// The URI of the authority, and of a role.
@@ -140,11 +146,36 @@ pub(crate) fn until_uri(cluster: ClusterId, until: u64) -> String {
     format!("{SCHEME}{cluster}/until/{until}")
 }
 
+/// The URI of what a client may do. Of its name stays what a URI can have.
+pub(crate) fn access_uri(cluster: ClusterId, access: &Access) -> String {
+    let Access {
+        name,
+        role,
+        tenants,
+    } = access;
+    let is_fit = |it: &char| it.is_ascii_graphic() && *it != '/';
+    let name: String = name.chars().filter(is_fit).collect();
+    format!("{SCHEME}{cluster}/access/{role}/{name}/{tenants}")
+}
+
+/// What [`access_uri`] has behind `access/`.
+fn parse_access(text: &str) -> Option<Access> {
+    let (role, rest) = text.split_once('/')?;
+    let (name, tenants) = rest.split_once('/')?;
+    let access = Access {
+        name: name.to_owned(),
+        role: role.parse().ok()?,
+        tenants: tenants.parse().ok()?,
+    };
+    access.checked().ok()
+}
+
 /// The names in a certificate; `None` if it is not one of ours.
 pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Option<Names> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
     let mut role = None;
     let mut until = 0;
+    let mut access = None;
     for name in certificate.valid_uri_names() {
         let (cluster, rest) = name.strip_prefix(SCHEME)?.split_once('/')?;
         let cluster = ClusterId::parse(cluster)?;
@@ -157,6 +188,7 @@ pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Option<Names> {
                 role = Some((cluster, Some(Role::Client(ClientId::parse(id)?))))
             }
             Some(("until", seconds)) => until = seconds.parse().ok()?,
+            Some(("access", text)) => access = Some(parse_access(text)?),
             _ => return None,
         }
     }
@@ -165,5 +197,34 @@ pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Option<Names> {
         cluster,
         role,
         until,
+        access,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_may_do_is_read_as_it_was_written() {
+        let cluster = ClusterId::from_bytes([1; 16]);
+        let before = format!("{SCHEME}{cluster}/access/");
+        for text in ["viewer/ann@x/a,b", "submitter//*", "operator/o/*"] {
+            let access = parse_access(text).expect(text);
+            let uri = access_uri(cluster, &access);
+            assert_eq!(uri.strip_prefix(&before), Some(text));
+        }
+        for text in [
+            "",
+            "viewer/ann",
+            "root/ann/a",
+            "viewer/ann/",
+            "operator/o/a",
+        ] {
+            assert_eq!(parse_access(text), None, "{text}");
+        }
+        let mut access = Access::operator("a/b\n\u{e9}c");
+        access = parse_access(&access_uri(cluster, &access)[before.len()..]).expect("access");
+        assert_eq!(access.name, "abc");
+    }
 }

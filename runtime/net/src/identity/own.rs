@@ -8,6 +8,7 @@ use std::path::Path;
 use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData, SigningKey};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use wasmrun_model::access::Access;
 
 use super::files::{self, FileError};
 use super::name::{ClusterId, Fingerprint, Role, names_of};
@@ -24,6 +25,7 @@ pub struct Identity {
     pub(super) cluster: ClusterId,
     pub(super) role: Role,
     pub(super) until: u64,
+    access: Option<Access>,
     pub(super) pem: String,
     key: PrivatePkcs8KeyDer<'static>,
     /// The certificate, then the authority's.
@@ -75,6 +77,11 @@ impl Identity {
         self.role
     }
 
+    /// What a client may do, if its certificate says.
+    pub fn access(&self) -> Option<&Access> {
+        self.access.as_ref()
+    }
+
     /// When its certificate ends, in seconds since 1970. It should be renewed long before.
     pub fn valid_until_s(&self) -> u64 {
         self.until
@@ -104,6 +111,7 @@ impl Identity {
             cluster: names.cluster,
             role: names.role.ok_or(bad("its certificate has no role"))?,
             until: names.until,
+            access: names.access,
             pem,
             key,
             chain,

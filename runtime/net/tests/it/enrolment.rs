@@ -1,13 +1,16 @@
 //! Joining a cluster: tokens, certificates, and who gets none.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use wasmrun_model::access::{self, Access};
 use wasmrun_model::id::Incarnation;
 use wasmrun_net::{
-    Authority, Config, ConnectError, Enrolment, Identity, JoinError, ParseTokenError, Refused,
-    Role, Timing, Token, TokenBook, TokenGrant, TokenKind, TokenUses, join, renew,
+    Applicant, Authority, Config, ConnectError, Enroll, Enrolment, Identity, JoinError,
+    ParseTokenError, Redeemed, Refused, Role, Timing, Token, TokenBook, TokenGrant, TokenKind,
+    TokenUses, join, renew,
 };
 
 use crate::harness::{Ask, Cluster, End, LOCAL, PATIENCE, soon, start};
@@ -25,14 +28,33 @@ fn now_s() -> u64 {
         .as_secs()
 }
 
+/// Gives clients with a token of the book this access.
+struct Giving(Arc<Mutex<TokenBook>>, Access);
+
+impl Enroll for Giving {
+    fn redeem<'a>(
+        &'a self,
+        applicant: &'a Applicant,
+    ) -> Pin<Box<dyn Future<Output = Result<Redeemed, Refused>> + Send + 'a>> {
+        let role = self.0.lock().redeem(applicant, now_s());
+        Box::pin(std::future::ready(
+            role.map(|it| (it, Some(self.1.clone()))),
+        ))
+    }
+}
+
 impl Head {
     fn new() -> Self {
+        Self::with(|book| -> Arc<dyn Enroll> { book.clone() })
+    }
+
+    fn with(enroll: impl FnOnce(&Arc<Mutex<TokenBook>>) -> Arc<dyn Enroll>) -> Self {
         let cluster = Cluster::new();
         let book = Arc::new(Mutex::new(TokenBook::default()));
         let mut config = cluster.node_config(1, 1);
         config.enrolment = Some(Enrolment {
             authority: cluster.authority.clone(),
-            enroll: book.clone(),
+            enroll: enroll(&book),
             lifetime: Duration::from_secs(3600),
         });
         let end = start(config);
@@ -70,6 +92,27 @@ async fn refused(token: &Token) -> Refused {
         Err(JoinError::Refused { why, .. }) => why,
         other => panic!("not refused: {other:?}"),
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_may_do_is_in_its_certificate_and_stays_when_that_is_renewed() {
+    let access = Access {
+        name: "ann".into(),
+        role: access::Role::Viewer,
+        tenants: "a,b".parse().expect("tenants"),
+    };
+    let head = Head::with(|book| Arc::new(Giving(book.clone(), access.clone())));
+    let token = head.token(TokenKind::Client, TokenUses::Once, 60);
+    let identity = soon(join(&token, &timing())).await.expect("joined");
+    assert_eq!(identity.access(), Some(&access));
+    let renewed = soon(renew(&identity, &[head.end.address], &timing())).await;
+    let renewed = renewed.expect("renewed");
+    assert_eq!(renewed.access(), Some(&access));
+    soon(crate::sessions::echoes(&renewed, head.end.address)).await;
+    // One that says nothing of it says nothing when it is renewed.
+    let plain = head.cluster.client(1);
+    let renewed = soon(renew(&plain, &[head.end.address], &timing())).await;
+    assert_eq!(renewed.expect("renewed").access(), None);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
