@@ -1,6 +1,7 @@
 //! The bytes of every message. A change here is a change of the protocol: raise [`super::PROTOCOL`].
 
 use super::*;
+use crate::access::{Access, Role};
 use crate::cluster::Strategy;
 use crate::failure::{Failure, FailureKind, Frame as StackFrame, LimitHit, LimitKind, TaskError};
 use crate::fairness::{Policy, Weight};
@@ -649,6 +650,51 @@ fn clients_of_the_cluster() {
     assert_bytes(
         listed(Rows::Clients(vec![row])),
         "0f 0b 01 01 69 01 01 6e 01 73 01 ac 02 00 01 01 70 01 01 71 01 77",
+    );
+}
+
+#[test]
+fn what_clients_may_do() {
+    let access = Access {
+        name: "n".into(),
+        role: Role::Viewer,
+        tenants: "t".parse().unwrap(),
+    };
+    let token = ClientToken {
+        access: access.clone(),
+        is_reusable: true,
+        lifetime_ms: 300,
+    };
+    assert_bytes(
+        Request::CreateClientToken(Box::new(token)),
+        "35 01 6e 06 76 69 65 77 65 72 01 74 01 ac 02",
+    );
+    assert_bytes(Request::WhoAmI, "36");
+    let who = WhoAmI {
+        access: access.clone(),
+        tenant: "t".parse().unwrap(),
+        node: "m".into(),
+        from: "f".into(),
+    };
+    assert_bytes(
+        Response::WhoAmI(Box::new(who)),
+        "26 01 6e 06 76 69 65 77 65 72 01 74 01 74 01 6d 01 66",
+    );
+    assert_bytes(Request::List(List::of(What::Access)), "10 0e 00 00 00");
+    let row = AccessRow {
+        client: ClientRow {
+            id: "i".into(),
+            name: Some("n".into()),
+            state: "s".into(),
+            age_ms: Some(300),
+            left_ms: None,
+        },
+        role: access.role,
+        tenants: access.tenants,
+    };
+    assert_bytes(
+        listed(Rows::Access(vec![row])),
+        "0f 0d 01 01 69 01 01 6e 01 73 01 ac 02 00 06 76 69 65 77 65 72 01 74 01 01 70 01 01 71 01 77",
     );
 }
 

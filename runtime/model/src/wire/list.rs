@@ -35,9 +35,19 @@ pub enum What {
     Attempts,
     /// Services.
     Services,
+    /// Clients that have a certificate of the cluster, and what they may do.
+    Access,
 }
 
 impl What {
+    /// As of [`Request::since`](super::Request::since).
+    pub(super) const fn since(self) -> u16 {
+        match self {
+            Self::Access => 1,
+            _ => 0,
+        }
+    }
+
     /// The fields that a list can be filtered by. The `actor` of a task is the one that it creates or is a call of.
     pub const fn fields(self) -> &'static [&'static str] {
         match self {
@@ -55,6 +65,7 @@ impl What {
             Self::Services => &["name", "tenant", "node"],
             Self::Tokens => &["id", "kind", "state"],
             Self::Clients => &["id", "name", "state"],
+            Self::Access => &["id", "name", "state", "role"],
             Self::Groups => &["id", "name", "kind", "state", "tenant", "job", "node"],
         }
     }
@@ -100,7 +111,8 @@ impl What {
             ],
             (Self::Tokens, "kind") => &["node", "client"],
             (Self::Tokens, "state") => &["valid", "used", "expired", "revoked"],
-            (Self::Clients, "state") => &["valid", "expired", "revoked"],
+            (Self::Clients | Self::Access, "state") => &["valid", "expired", "revoked"],
+            (Self::Access, "role") => &["viewer", "submitter", "operator"],
             (Self::Groups, "kind") => &["pack", "spread", "strict_pack", "strict_spread"],
             (Self::Groups, "state") => &[
                 "pending",

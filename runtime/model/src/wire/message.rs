@@ -15,6 +15,7 @@ use super::view::{
 use super::work::{
     Argument, Call, Create, CreateGroup, Job, ObjectRef, Output, Report, Serve, SetResource, Submit,
 };
+use crate::access::Access;
 use crate::fairness::{TenantName, Weight};
 use crate::id::{ActorId, ActorName, Digest, GroupId, ObjectId, ObjectName, TaskId};
 use crate::resource::ResourceName;
@@ -229,6 +230,10 @@ pub enum Request {
         /// How long requests under way may take, in milliseconds.
         patience_ms: u64,
     },
+    /// Makes a join token for clients, and says what these may do. `Text`: the token.
+    CreateClientToken(Box<ClientToken>),
+    /// Who the node takes the client for. `WhoAmI`.
+    WhoAmI,
     /// Sets a secret of the session's tenant, of at most [`secret::MAX_BYTES`](crate::secret::MAX_BYTES). `Done`.
     SetSecret {
         /// Its name.
@@ -353,8 +358,34 @@ pub enum Response {
     Given(Box<Submit>),
     /// A service.
     Service(Box<ServiceRow>),
+    /// Who the client is to the node.
+    WhoAmI(Box<WhoAmI>),
     /// Secrets, by tenant and name; and how many more there are than one answer has room for.
     Secrets(Vec<SecretRow>, u32),
+}
+
+/// A join token for clients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientToken {
+    /// What its clients are called and may do. The name may be empty.
+    pub access: Access,
+    /// Whether it serves more than once.
+    pub is_reusable: bool,
+    /// How long it serves, in milliseconds.
+    pub lifetime_ms: u64,
+}
+
+/// Who a client is to its node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhoAmI {
+    /// What it is called and may do.
+    pub access: Access,
+    /// The tenant of what the session submits, if it does not say otherwise.
+    pub tenant: TenantName,
+    /// The node.
+    pub node: String,
+    /// Where the node sees the client, for people.
+    pub from: String,
 }
 
 /// What came of one of many objects.

@@ -33,9 +33,12 @@
 
 mod address;
 mod bytes;
+#[doc(hidden)]
+pub mod examples;
 mod failure;
 mod list;
 mod message;
+mod needs;
 mod view;
 mod work;
 
@@ -47,13 +50,15 @@ pub use bytes::Bytes;
 pub use failure::WireError;
 pub use list::{List, What};
 pub use message::{
-    Actor, Form, Gotten, Mapped, Module, Put, Refusal, RefusalKind, Request, Response, Scheduling,
-    SetTenant, TenantSet, Weights,
+    Actor, ClientToken, Form, Gotten, Mapped, Module, Put, Refusal, RefusalKind, Request, Response,
+    Scheduling, SetTenant, TenantSet, Weights, WhoAmI,
 };
+pub use needs::{Needs, Place};
 pub use view::{
-    ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, Holder, JobDetail, JobRow,
-    JobTasks, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Phases, Rows, Run,
-    SecretRow, ServiceRow, ShareRow, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow, TokenRow,
+    AccessRow, ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, Holder, JobDetail,
+    JobRow, JobTasks, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Phases,
+    Rows, Run, SecretRow, ServiceRow, ShareRow, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow,
+    TokenRow,
 };
 pub use work::{
     Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Job, Limits, Net,
@@ -69,7 +74,7 @@ use crate::version::Version;
 /// A variant at the end of a [`Request`] raises the minor number and says so in [`Request::since`]; one of a
 /// [`Response`], or of what is in it, only answers requests that came with it. Any other change of
 /// variants, fields or their order raises the major number.
-pub const PROTOCOL: Version = Version { major: 7, minor: 0 };
+pub const PROTOCOL: Version = Version { major: 7, minor: 1 };
 
 /// The largest frame, without its length, in bytes.
 pub const MAX_FRAME_BYTES: usize = 2 << 20;
@@ -156,9 +161,11 @@ impl Request {
     /// The minor version of [`PROTOCOL`] with which it came, and all that it has in it. A node that speaks an
     /// older one is not asked.
     pub const fn since(&self) -> u16 {
-        // All came with the first of this major version.
-        let _ = self;
-        0
+        match self {
+            Self::CreateClientToken(_) | Self::WhoAmI => 1,
+            Self::List(list) => list.what.since(),
+            _ => 0,
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::WireError;
 use super::work::Held;
+use crate::access::{Role, Tenants};
 use crate::fairness::{TenantName, Weight};
 use crate::group::GroupKind;
 use crate::id::{ActorId, Digest, DriverId, GroupId, NodeId, ObjectId, TaskId};
@@ -34,6 +35,7 @@ pub enum Rows {
     Shares(Vec<ShareRow>),
     Clients(Vec<ClientRow>),
     Services(Vec<ServiceRow>),
+    Access(Vec<AccessRow>),
 }
 
 impl Rows {
@@ -530,6 +532,17 @@ pub struct ClientRow {
     pub age_ms: Option<u64>,
     /// How long its last certificate is of use, in milliseconds, if that is known.
     pub left_ms: Option<u64>,
+}
+
+/// Somebody who has a certificate of the cluster as a client, and what that says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessRow {
+    /// Who.
+    pub client: ClientRow,
+    /// What it may do.
+    pub role: Role,
+    /// For whom.
+    pub tenants: Tenants,
 }
 
 /// A node in numbers.

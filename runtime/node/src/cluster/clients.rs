@@ -15,7 +15,8 @@ use wasmrun_control::records::{self, CLIENTS, Form, Record, RecordError};
 use wasmrun_control::{
     Changes, Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch,
 };
-use wasmrun_model::wire::ClientRow;
+use wasmrun_model::access::{Access, Role, Tenants};
+use wasmrun_model::wire::{AccessRow, ClientRow};
 use wasmrun_net::ClientId;
 
 use super::Cluster;
@@ -34,6 +35,12 @@ pub(super) struct Known {
     /// What whoever made its token calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    /// What its certificate says that it may do, …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    role: Option<Role>,
+    /// … and for whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tenants: Option<Tenants>,
     /// When it has logged in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since_s: Option<u64>,
@@ -107,13 +114,18 @@ pub(super) async fn joined(
     store: &dyn ControlStore,
     client: ClientId,
     name: Option<String>,
+    access: Option<&Access>,
 ) -> Result<(), ClientsError> {
     let now = now_s();
+    let named = access.map(|it| it.name.clone());
+    let name = named.filter(|it| !it.is_empty()).or(name);
     change(store, client, |known| {
         // The same one may ask again.
         known.since_s = known.since_s.or(Some(now));
         known.issued_s = known.issued_s.max(Some(now));
         known.name = known.name.take().or(name.clone());
+        known.role = access.map(|it| it.role);
+        known.tenants = access.map(|it| it.tenants.clone());
     })
     .await?;
     if let Err(error) = forget(store, now).await {
@@ -309,18 +321,23 @@ impl Follower {
 }
 
 /// As lists show them, the youngest first. `now_s` is by the clock of the head.
-pub(super) fn rows(mut all: Vec<(ClientId, Known)>, now_s: u64) -> Vec<ClientRow> {
+pub(super) fn rows(mut all: Vec<(ClientId, Known)>, now_s: u64) -> Vec<AccessRow> {
     all.sort_by_key(|(id, known)| (std::cmp::Reverse(known.since_s), *id));
     let ms = |s: u64| s.saturating_mul(1000);
-    let rows = all.into_iter().map(|(id, known)| ClientRow {
-        id: id.to_string(),
-        state: known.state(now_s).to_owned(),
-        age_ms: known.since_s.map(|it| ms(now_s.saturating_sub(it))),
-        left_ms: match known.revoked_s {
-            Some(_) => Some(0),
-            None => known.ends_s().map(|it| ms(it.saturating_sub(now_s))),
+    let unnamed = Access::unnamed();
+    let rows = all.into_iter().map(|(id, known)| AccessRow {
+        client: ClientRow {
+            id: id.to_string(),
+            state: known.state(now_s).to_owned(),
+            age_ms: known.since_s.map(|it| ms(now_s.saturating_sub(it))),
+            left_ms: match known.revoked_s {
+                Some(_) => Some(0),
+                None => known.ends_s().map(|it| ms(it.saturating_sub(now_s))),
+            },
+            name: known.name,
         },
-        name: known.name,
+        role: known.role.unwrap_or(unnamed.role),
+        tenants: known.tenants.unwrap_or_else(|| unnamed.tenants.clone()),
     });
     rows.collect()
 }
@@ -362,7 +379,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub(crate) async fn list_clients(&self) -> Result<Vec<ClientRow>, ClientsError> {
+    pub(crate) async fn list_clients(&self) -> Result<Vec<AccessRow>, ClientsError> {
         let all = self.told(self.clients.all()).await?;
         Ok(rows(all, self.about_now_s().await))
     }
@@ -382,7 +399,7 @@ mod tests {
             name: Some("ci".into()),
             since_s: Some(1),
             issued_s: Some(2),
-            revoked_s: None,
+            ..Known::default()
         };
         let value = known.to_value();
         let text = r#"{"name":"ci","since_s":1,"issued_s":2}"#;
@@ -392,6 +409,20 @@ mod tests {
         // What a later version adds is skipped.
         let later = Known::from_value(b"j\x01{\"revoked_s\":3,\"by\":1}").unwrap();
         assert_eq!(later.revoked_s, Some(3));
+        let viewer = Known {
+            role: Some(Role::Viewer),
+            tenants: Some("a,b".parse().unwrap()),
+            ..Known::default()
+        };
+        let value = viewer.to_value();
+        let text = r#"{"role":"viewer","tenants":"a,b"}"#;
+        assert_eq!(std::str::from_utf8(&value[2..]), Ok(text));
+        assert_eq!(Known::from_value(&value), Ok(viewer.clone()));
+        // Who has a certificate that says nothing is listed as what it is taken for.
+        let rows = rows(vec![(client(1), viewer), (client(2), Known::default())], 0);
+        let shown = |at: usize| (rows[at].role, rows[at].tenants.to_string());
+        assert_eq!(shown(0), (Role::Viewer, "a,b".to_owned()));
+        assert_eq!(shown(1), (Role::Submitter, "*".to_owned()));
         assert_eq!(client_of(&records::client(client(7))), Some(client(7)));
         assert_eq!(client_of(b"clients/x"), None);
     }

@@ -13,10 +13,11 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use wasmrun_control::records::{self, Form, Record, RecordError};
 use wasmrun_control::{Condition, ControlStore, Error, Op, Txn};
+use wasmrun_model::access::Access;
 use wasmrun_model::wire::TokenRow;
 use wasmrun_net::{
-    Applicant, Enroll, Identity, Refused, Role, Token, TokenBook, TokenGrant, TokenId, TokenKind,
-    TokenUses,
+    Applicant, Enroll, Identity, Redeemed, Refused, Role, Token, TokenBook, TokenGrant, TokenId,
+    TokenKind, TokenUses,
 };
 
 use super::clock::now_s;
@@ -32,16 +33,27 @@ impl Record for Unnamed {
     const VERSION: u8 = 1;
 }
 
-/// All tokens, and what whoever comes with them is called.
+/// The tokens, as they were written when clients had names and no roles. It is read, and not written any more.
+#[derive(Debug, Serialize, Deserialize)]
+struct Named(TokenBook, BTreeMap<TokenId, String>);
+
+impl Record for Named {
+    const FORM: Form = Form::Postcard;
+    const VERSION: u8 = 2;
+}
+
+/// All tokens, and what whoever comes with them is called and may do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Book {
     pub(super) tokens: TokenBook,
-    pub(super) names: BTreeMap<TokenId, String>,
+    /// Of tokens that say no more.
+    names: BTreeMap<TokenId, String>,
+    access: BTreeMap<TokenId, Access>,
 }
 
 impl Record for Book {
     const FORM: Form = Form::Postcard;
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 }
 
 impl Book {
@@ -49,14 +61,19 @@ impl Book {
         match value.get(1) {
             Some(&Unnamed::VERSION) => Unnamed::from_value(value).map(|it| Self {
                 tokens: it.0,
-                names: BTreeMap::new(),
+                ..Self::default()
+            }),
+            Some(&Named::VERSION) => Named::from_value(value).map(|it| Self {
+                tokens: it.0,
+                names: it.1,
+                ..Self::default()
             }),
             _ => Self::from_value(value),
         }
     }
 
     fn written(&self) -> Bytes {
-        match self.names.is_empty() {
+        match self.names.is_empty() && self.access.is_empty() {
             true => Unnamed(self.tokens.clone()).to_value(),
             false => self.to_value(),
         }
@@ -67,6 +84,7 @@ impl Book {
         self.tokens.prune(now_s);
         let known: BTreeSet<TokenId> = self.tokens.list().map(|it| it.id).collect();
         self.names.retain(|id, _| known.contains(id));
+        self.access.retain(|id, _| known.contains(id));
     }
 }
 
@@ -94,25 +112,27 @@ impl Enroll for StoreEnroll {
     fn redeem<'a>(
         &'a self,
         applicant: &'a Applicant,
-    ) -> Pin<Box<dyn Future<Output = Result<Role, Refused>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Redeemed, Refused>> + Send + 'a>> {
         Box::pin(async move {
             let store = self.0.as_ref();
             let now_s = now_s();
             let redeemed = change(store, Some(now_s), |book| {
                 let role = book.tokens.redeem(applicant, now_s);
-                (role, book.names.get(&applicant.token).cloned())
+                let token = &applicant.token;
+                let access = book.access.get(token).cloned();
+                (role, book.names.get(token).cloned(), access)
             });
             let unavailable = |error: &dyn std::error::Error| {
                 tracing::warn!(%error, "a join token could not be checked");
                 Refused::Unavailable
             };
-            let (role, name) = redeemed.await.map_err(|error| unavailable(&error))?;
+            let (role, name, access) = redeemed.await.map_err(|error| unavailable(&error))?;
             let role = role?;
             if let Role::Client(client) = role {
-                let known = clients::joined(store, client, name).await;
+                let known = clients::joined(store, client, name, access.as_ref()).await;
                 known.map_err(|error| unavailable(&error))?;
             }
-            Ok(role)
+            Ok((role, access))
         })
     }
 
@@ -184,7 +204,7 @@ pub(super) async fn change<T>(
 }
 
 impl Cluster {
-    /// Makes a join token. Who comes with one that makes clients is called by the name, if there is one.
+    /// Makes a join token. `access` is what clients that come with it are called and may do.
     ///
     /// # Errors
     /// When the store does not keep it, or there is no head to join at.
@@ -193,7 +213,7 @@ impl Cluster {
         kind: TokenKind,
         is_reusable: bool,
         lifetime: Duration,
-        name: Option<String>,
+        access: Option<Access>,
     ) -> Result<Token, TokensError> {
         let addresses = match &self.authority {
             Some(_) => self.lines.addresses(),
@@ -212,8 +232,8 @@ impl Cluster {
         };
         let made = |book: &mut Book| {
             let made = book.tokens.create(grant, now_s);
-            book.names
-                .extend(name.iter().map(|name| (made.0, name.clone())));
+            let given = access.iter().map(|access| (made.0, access.clone()));
+            book.access.extend(given);
             made
         };
         let made = self.changed(change(self.store.as_ref(), Some(now_s), made));
@@ -299,12 +319,20 @@ mod tests {
         assert_eq!(book.written()[1], 1, "as it ever was");
         assert_eq!(Book::read(&book.written()), Ok(book.clone()));
         book.names.insert(id, "ci".into());
-        assert_eq!(book.written()[1], 2);
+        let named = Named(book.tokens.clone(), book.names.clone()).to_value();
+        assert_eq!(
+            Book::read(&named),
+            Ok(book.clone()),
+            "of the version before"
+        );
+        book.access.insert(id, Access::operator("ci"));
+        assert_eq!(book.written()[1], 3);
         assert_eq!(Book::read(&book.written()), Ok(book.clone()));
-        // A name goes with its token.
-        book.names
-            .insert(TokenId::from_bytes([9; 8]), "gone".into());
+        // A name and a role go with their token.
+        let gone = TokenId::from_bytes([9; 8]);
+        book.names.insert(gone, "gone".into());
+        book.access.insert(gone, Access::operator("gone"));
         book.prune(now_s());
-        assert_eq!(book.names.len(), 1);
+        assert_eq!((book.names.len(), book.access.len()), (1, 1));
     }
 }
