@@ -10,7 +10,7 @@ use super::Scheduler;
 use super::class::Wants;
 use super::record::{Owner, TaskIx};
 use crate::cluster::{Basis, Choice, Demand, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
-use crate::fairness::{Ahead, TooManyTenants};
+use crate::fairness::{Ahead, TenantName, TooManyTenants};
 use crate::group::Impossible;
 use crate::id::{ActorId, GroupId, NodeId, ObjectId, TaskId};
 use crate::random::Random;
@@ -242,6 +242,8 @@ pub enum Waits {
         /// The tenant whose turn it is, if that is another.
         ahead: Option<Ahead>,
     },
+    /// For the tasks of another tenant, of which nothing is to be told.
+    OthersTurn,
     /// For one of the tasks that run to end: there may be no more of them at a time.
     Slot {
         /// How many.
@@ -486,6 +488,19 @@ impl Scheduler {
     }
 }
 
+impl Explanation {
+    /// The same for one who is to hear of these tenants alone.
+    #[must_use]
+    pub fn seen_by(mut self, sees: impl FnOnce(&TenantName) -> bool) -> Self {
+        if let Waits::Turn { ahead: Some(ahead) } = &self.waits
+            && !sees(&ahead.ahead)
+        {
+            self.waits = Waits::OthersTurn;
+        }
+        self
+    }
+}
+
 impl fmt::Display for Waits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -528,6 +543,7 @@ impl fmt::Display for Waits {
             Self::Resources => f.write_str("resources"),
             Self::Turn { ahead: Some(ahead) } => write!(f, "its turn: {ahead}"),
             Self::Turn { ahead: None } => f.write_str("its turn"),
+            Self::OthersTurn => f.write_str("its turn: another tenant is ahead"),
             Self::Slot { max_running } => write!(
                 f,
                 "one of {max_running} sandboxes: as many tasks run as may at a time; for more, start the node with a \

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use wasmrun_model::access::Tenants;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId, GroupId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::resource::{Amount, ResourceName};
@@ -22,6 +23,8 @@ pub(crate) struct Asked {
     pub(crate) tenant: TenantName,
     /// Its session, whose things it may name too.
     pub(crate) driver: DriverId,
+    /// Whose things it may see.
+    pub(crate) tenants: Tenants,
     pub(crate) question: Question,
 }
 

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use wasmrun_model::access::{Access, Role, Tenants};
 use wasmrun_model::cluster::NodeName;
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{IdPrefix, NodeId};
 use wasmrun_model::wire::{
-    ClientRow, List, MemberRow, NodeStatus, Refusal, RefusalKind, Response, Rows, TokenRow,
+    ClientRow, ClientToken, List, MemberRow, NodeStatus, Refusal, RefusalKind, Response, Rows,
+    TokenRow,
 };
 use wasmrun_net::{ClientId, TokenKind};
 
@@ -36,20 +39,54 @@ impl Session {
         lifetime_ms: u64,
         name: Option<String>,
     ) -> Result<Response, Refusal> {
-        let cluster = self.cluster()?;
-        let kind = match (is_for_clients, &name) {
-            (true, name) => {
-                name.as_deref().map_or(Ok(()), check_name)?;
-                TokenKind::Client
-            }
-            (false, None) => TokenKind::Node,
+        let access = match (is_for_clients, name) {
+            // Clients of the version before ask so.
+            (true, name) => Some(Access {
+                name: name.map(checked_name).transpose()?.unwrap_or_default(),
+                role: Role::Submitter,
+                tenants: Tenants::one(TenantName::default()),
+            }),
+            (false, None) => None,
             (false, Some(_)) => {
                 let why = "a token for nodes gives no name: nodes have their own";
                 return Err(refusal(RefusalKind::Usage, why));
             }
         };
+        self.new_token(access, is_reusable, lifetime_ms).await
+    }
+
+    pub(super) async fn create_client_token(
+        &self,
+        token: ClientToken,
+    ) -> Result<Response, Refusal> {
+        let ClientToken {
+            access,
+            is_reusable,
+            lifetime_ms,
+        } = token;
+        let access = access.checked();
+        let mut access = access.map_err(|why| refusal(RefusalKind::Usage, why))?;
+        if !access.name.is_empty() {
+            access.name = checked_name(access.name)?;
+        }
+        self.new_token(Some(access), is_reusable, lifetime_ms).await
+    }
+
+    /// A token for clients that may do this, or for nodes.
+    async fn new_token(
+        &self,
+        access: Option<Access>,
+        is_reusable: bool,
+        lifetime_ms: u64,
+    ) -> Result<Response, Refusal> {
+        let kind = match access {
+            Some(_) => TokenKind::Client,
+            None => TokenKind::Node,
+        };
         let lifetime = Duration::from_millis(lifetime_ms);
-        let token = cluster.create_token(kind, is_reusable, lifetime, name);
+        let token = self
+            .cluster()?
+            .create_token(kind, is_reusable, lifetime, access);
         let token = token.await.map_err(refused)?;
         Ok(Response::Text(token.to_string()))
     }
@@ -95,8 +132,9 @@ impl Session {
     /// The clients that have certificates.
     pub(super) async fn clients(&self, list: &List) -> Result<Rows, Refusal> {
         let rows = self.cluster()?.list_clients().await;
-        let mut rows = rows.map_err(not_revoked)?;
-        rows.retain(|row: &ClientRow| {
+        let rows = rows.map_err(not_revoked)?.into_iter();
+        let mut rows: Vec<ClientRow> = rows.map(|it| it.client).collect();
+        rows.retain(|row| {
             let name = row.name.as_deref().unwrap_or_default();
             passes(
                 list,
@@ -105,6 +143,24 @@ impl Session {
         });
         rows.truncate(Rows::MAX);
         Ok(Rows::Clients(rows))
+    }
+
+    /// The clients that have certificates, and what they may do.
+    pub(super) async fn access(&self, list: &List) -> Result<Rows, Refusal> {
+        let rows = self.cluster()?.list_clients().await;
+        let mut rows = rows.map_err(not_revoked)?;
+        rows.retain(|row| {
+            let name = row.client.name.as_deref().unwrap_or_default();
+            let fields: [(&str, &dyn std::fmt::Display); 4] = [
+                ("id", &row.client.id),
+                ("name", &name),
+                ("state", &row.client.state),
+                ("role", &row.role),
+            ];
+            passes(list, &fields)
+        });
+        rows.truncate(Rows::MAX);
+        Ok(Rows::Access(rows))
     }
 
     /// The join tokens that are remembered.
@@ -125,11 +181,11 @@ impl Session {
 const MOST_NAME_BYTES: usize = 64;
 
 /// Refuses what would not be readable in a list, or would be taken for an id.
-fn check_name(name: &str) -> Result<(), Refusal> {
+fn checked_name(name: String) -> Result<String, Refusal> {
     let is_fit = |it: char| it.is_ascii_alphanumeric() || "-_.@".contains(it);
-    let is_id = ClientId::parse(name).is_some();
+    let is_id = ClientId::parse(&name).is_some();
     if !name.is_empty() && name.len() <= MOST_NAME_BYTES && name.chars().all(is_fit) && !is_id {
-        return Ok(());
+        return Ok(name);
     }
     let shown: String = name.chars().take(80).collect();
     let why = format_args!(

@@ -35,15 +35,18 @@ impl Desk for Inner {
         let asker = Asker {
             tenant: &asked.tenant,
             driver: asked.driver,
+            tenants: &asked.tenants,
         };
         let answer = match &asked.question {
             Question::List(list) => match list.what {
                 // Every node knows the members and who has which share, and tokens are in the control store.
-                What::Members | What::Tokens | What::Clients | What::Shares => Err(refusal(
-                    RefusalKind::Usage,
-                    "this list is not made of several nodes' answers",
-                )),
-                _ => Ok(Answer::Rows(lists::list(self, list))),
+                What::Members | What::Tokens | What::Clients | What::Access | What::Shares => {
+                    Err(refusal(
+                        RefusalKind::Usage,
+                        "this list is not made of several nodes' answers",
+                    ))
+                }
+                _ => Ok(Answer::Rows(lists::list(self, asker, list))),
             },
             Question::Describe(task) => views::describe(self, asker, task).map(|detail| {
                 let is_own = views::is_own(self, &detail.row.id);
@@ -78,7 +81,7 @@ impl Desk for Inner {
                 found.map(|object| Answer::Object(object.name()))
             }
             Question::Holders(object) => {
-                let (named, more) = holding::holders(self, object);
+                let (named, more) = holding::holders(self, asker, object);
                 Ok(Answer::Holders { named, more })
             }
             Question::Delete(object) => match self.kept(&asked.tenant, object) {
@@ -152,7 +155,8 @@ impl Session {
         let rows = match list.what {
             What::Tokens => self.tokens(&list).await?,
             What::Clients => self.clients(&list).await?,
-            What::Members | What::Shares => lists::list(&self.inner, &list),
+            What::Access => self.access(&list).await?,
+            What::Members | What::Shares => lists::list(&self.inner, self.asker(), &list),
             _ => return Ok(Response::Listed(Box::new(self.list_all(list).await))),
         };
         Ok(Response::Listed(Box::new(Listed {
@@ -195,6 +199,7 @@ impl Session {
         Asked {
             tenant: self.tenant.clone(),
             driver: self.client.driver(),
+            tenants: self.caller.access.tenants.clone(),
             question,
         }
     }
@@ -213,10 +218,10 @@ impl Session {
             }
         }
         let lost = match list.what {
-            What::Groups => groups::lost(&self.inner, &list),
+            What::Groups => groups::lost(&self.inner, self.asker(), &list),
             _ => Vec::new(),
         };
-        let mut rows = lists::list(&self.inner, &list);
+        let mut rows = lists::list(&self.inner, self.asker(), &list);
         let asked = self.asked(Question::List(list.clone()));
         let mut all = self.others(&asked).await;
         let mut horizon = rows::horizon(&list, &rows);

@@ -314,19 +314,19 @@ pub(super) fn find(inner: &Inner, asker: Asker<'_>, text: &str) -> Result<GroupR
 }
 
 /// The groups that this node owns, or is about to take over.
-pub(super) fn groups(inner: &Inner, list: &List) -> Vec<GroupRow> {
+pub(super) fn groups(inner: &Inner, asker: Asker<'_>, list: &List) -> Vec<GroupRow> {
     let mut rows = all(inner);
     let own = inner.shared.home.node;
     rows.extend(unowned(inner, |_, owner| owner == own));
-    filtered(rows, list)
+    filtered(rows, asker, list)
 }
 
 /// The groups whose owners are lost and that nobody has taken over yet, as far as this node knows. To be asked for
 /// before other nodes are: then one that is taken over meanwhile is in the answer of the node that has done it.
-pub(super) fn lost(inner: &Inner, list: &List) -> Vec<GroupRow> {
+pub(super) fn lost(inner: &Inner, asker: Asker<'_>, list: &List) -> Vec<GroupRow> {
     let own = inner.shared.home.node;
     let is_lost = |nodes: &Nodes, owner| owner != own && !nodes.is_there(owner);
-    filtered(unowned(inner, is_lost), list)
+    filtered(unowned(inner, is_lost), asker, list)
 }
 
 /// The groups whose records name such an owner, and that this node does not own.
@@ -382,7 +382,7 @@ fn unowned_row(id: GroupId, recorded: &RecordedGroup) -> GroupRow {
     }
 }
 
-fn filtered(mut rows: Vec<GroupRow>, list: &List) -> Vec<GroupRow> {
+fn filtered(mut rows: Vec<GroupRow>, asker: Asker<'_>, list: &List) -> Vec<GroupRow> {
     rows.retain(|row| {
         let name = row.name.clone().unwrap_or_default();
         let fields: [(&str, &dyn Display); 7] = [
@@ -394,7 +394,7 @@ fn filtered(mut rows: Vec<GroupRow>, list: &List) -> Vec<GroupRow> {
             ("job", &row.job),
             ("node", &row.node),
         ];
-        passes(list, &fields)
+        asker.tenants.covers(&row.tenant) && passes(list, &fields)
     });
     rows.truncate(Rows::MAX);
     rows

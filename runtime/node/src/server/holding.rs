@@ -9,14 +9,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
-use wasmrun_model::id::{ActorId, IdPrefix, ObjectId, TaskId};
+use wasmrun_model::access::Tenants;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::{ActorId, IdPrefix, ObjectId};
 use wasmrun_model::value::Handle;
 use wasmrun_model::wire::{
     Holder, List, Listed, ObjectDetail, Refusal, RefusalKind, Response, Rows, What,
 };
 
 use super::merge::with_silent;
+use super::registry::Record;
 use super::session::Session;
+use super::views::Asker;
 use super::{Inner, live, views};
 use crate::guests::attempt::Attempt;
 use crate::ledger::Ledger;
@@ -32,10 +36,11 @@ const MOST_NAMED: usize = 100;
 /// Into how many values it looks for names of the object.
 const MOST_VALUES: usize = 100_000;
 
-/// Who needs an object, as far as this node knows, and how many others do.
-pub(super) fn holders(inner: &Inner, object: &ObjectId) -> (Vec<Holder>, u64) {
+/// Who needs an object, as far as this node knows, and how many others do: those of other tenants than the asker's, too.
+pub(super) fn holders(inner: &Inner, asker: Asker<'_>, object: &ObjectId) -> (Vec<Holder>, u64) {
     let mut search = Search {
         inner,
+        tenants: asker.tenants,
         object: *object,
         found: Vec::new(),
         more: 0,
@@ -51,6 +56,7 @@ pub(super) fn holders(inner: &Inner, object: &ObjectId) -> (Vec<Holder>, u64) {
 
 struct Search<'a> {
     inner: &'a Inner,
+    tenants: &'a Tenants,
     object: ObjectId,
     found: Vec<Holder>,
     more: u64,
@@ -63,12 +69,21 @@ type Who = (&'static str, Option<String>, String, Option<&'static str>);
 
 /// A task that may hold the object by what it was given, and what that is.
 struct Suspect {
+    tenant: TenantName,
     who: Who,
     given: Vec<Held>,
     attempt: Option<Weak<dyn Holds>>,
 }
 
 impl Search<'_> {
+    /// One of a tenant's is named if the asker has that tenant.
+    fn add_of(&mut self, tenant: &TenantName, who: Who, how: &str) {
+        match self.tenants.covers(tenant) {
+            true => self.add(who, how),
+            false => self.more += 1,
+        }
+    }
+
     fn add(&mut self, (kind, id, name, state): Who, how: &str) {
         if self.found.len() >= MOST_NAMED {
             self.more += 1;
@@ -135,7 +150,7 @@ impl Search<'_> {
                 pins.values().any(|view| view.object().id() == self.object)
             };
             if is_mapped {
-                self.add(who.clone(), "mapped");
+                self.add_of(&session.tenant, who.clone(), "mapped");
             }
             let held = {
                 let objects = session.objects.lock();
@@ -148,7 +163,7 @@ impl Search<'_> {
                 }
             };
             if let Some(how) = self.how(held, "handle") {
-                self.add(who, how);
+                self.add_of(&session.tenant, who, how);
             }
         }
     }
@@ -159,29 +174,33 @@ impl Search<'_> {
             let registry = self.inner.registry();
             let may = |object: &Object| object.id() == self.object || may_lead(&object.0);
             let kept = registry.kept().filter(|it| may(&it.object));
-            let kept: Vec<(Object, String)> = kept
-                .map(|it| (it.object.clone(), it.tenant.to_string()))
+            let kept: Vec<(Object, TenantName)> = kept
+                .map(|it| (it.object.clone(), it.tenant.clone()))
                 .collect();
             let made = registry.tasks().filter_map(|record| {
                 let object = &record.detached.as_ref()?.object;
-                may(object).then(|| (object.clone(), record.id, record.name.clone()))
+                may(object).then(|| (object.clone(), record.clone()))
             });
-            let made: Vec<(Object, TaskId, String)> = made.collect();
+            let made: Vec<(Object, Record)> = made.collect();
             (kept, made)
         };
         for (object, tenant) in kept {
             match self.how(vec![Held::from(&object.0)], "kept") {
-                Some("kept") => self.add(("tenant", None, tenant, None), "kept"),
+                Some("kept") => {
+                    let who = ("tenant", None, tenant.to_string(), None);
+                    self.add_of(&tenant, who, "kept");
+                }
                 Some(how) => {
                     let id = object.id().to_string();
-                    self.add(("object", Some(id), String::new(), None), how);
+                    self.add_of(&tenant, ("object", Some(id), String::new(), None), how);
                 }
                 None => {}
             }
         }
-        for (object, task, name) in made {
+        for (object, record) in made {
             if let Some(how) = self.how(vec![Held::from(&object.0)], "result") {
-                self.add(("task", Some(task.to_string()), name, None), how);
+                let who = ("task", Some(record.id.to_string()), record.name, None);
+                self.add_of(&record.tenant, who, how);
             }
         }
     }
@@ -199,7 +218,8 @@ impl Search<'_> {
             }
             match given(ledger, cell, &self.object) {
                 Some(how) if holders.len() < MOST_NAMED => {
-                    holders.push((who(ledger, cell, &named), how));
+                    let tenant = cell.work.terms().tenant.clone();
+                    holders.push((tenant, who(ledger, cell, &named), how));
                 }
                 Some(_) => more += 1,
                 None => {
@@ -210,10 +230,11 @@ impl Search<'_> {
             }
         });
         self.more += more;
-        for (who, how) in holders {
-            self.add(who, how);
+        for (tenant, who, how) in holders {
+            self.add_of(&tenant, who, how);
         }
         for Suspect {
+            tenant,
             who,
             given,
             attempt,
@@ -224,12 +245,12 @@ impl Search<'_> {
             let mut held = given;
             held.extend(holds.into_iter().map(|(held, _)| held));
             if let Some(how) = self.how(held, "handle") {
-                self.add(who, how);
+                self.add_of(&tenant, who, how);
             }
         }
         for actor in actors {
             if let Some(how) = self.how(actor.handles.held(), "handle") {
-                self.add(of_actor(&actor, &named), how);
+                self.add_of(actor.tenant(), of_actor(&actor, &named), how);
             }
         }
     }
@@ -311,6 +332,7 @@ fn suspect(
     let blocked = || ledger.blocked.get(&cell.id).map(|it| it.attempt.clone());
     let attempt = listed.map(|it| it as Weak<dyn Holds>).or_else(blocked);
     (attempt.is_some() || !given.is_empty()).then(|| Suspect {
+        tenant: cell.work.terms().tenant.clone(),
         who: who(ledger, cell, named),
         given,
         attempt,
@@ -360,7 +382,7 @@ impl Session {
             return Err(views::ambiguous(text, "object", ids));
         }
         copies.sort_by_key(|row| row.copy.as_deref() != Some("primary"));
-        let (mut holders, mut more_holders) = holders(&self.inner, &id);
+        let (mut holders, mut more_holders) = holders(&self.inner, self.asker(), &id);
         let mut all = self.others(&self.asked(Question::Holders(id))).await;
         for (_, answer) in all.answers {
             if let Answer::Holders { named, more } = answer {

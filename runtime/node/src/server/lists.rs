@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
+use wasmrun_model::access::Tenants;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, IdPrefix};
 use wasmrun_model::wire::{
@@ -15,8 +16,8 @@ use wasmrun_store::{Copy, ObjectPlace};
 
 use super::lookup::is_over;
 use super::session::refusal;
-use super::views::{amounts, status};
-use super::{Inner, cluster, groups, live, rows, tenants};
+use super::views::{Asker, amounts, status};
+use super::{Inner, cluster, groups, live, rows};
 use crate::ledger::Ledger;
 use crate::records::actor::ActorCell;
 use crate::records::dead::{Dead, FAILED};
@@ -112,20 +113,22 @@ pub(super) fn passes(list: &List, fields: &[(&str, &dyn Display)]) -> bool {
     })
 }
 
-pub(super) fn list(inner: &Inner, list: &List) -> Rows {
+/// What this node has, of what the asker may see.
+pub(super) fn list(inner: &Inner, asker: Asker<'_>, list: &List) -> Rows {
+    let tenants = asker.tenants;
     match list.what {
-        What::Tasks | What::Attempts => Rows::Tasks(rows::tasks(inner, list)),
-        What::Actors => Rows::Actors(actors(inner, list)),
-        What::Objects => Rows::Objects(objects(inner, list)),
-        What::Jobs => Rows::Jobs(rows::jobs(inner, list)),
-        What::Modules => Rows::Modules(modules(inner, list)),
+        What::Tasks | What::Attempts => Rows::Tasks(rows::tasks(inner, tenants, list)),
+        What::Actors => Rows::Actors(actors(inner, tenants, list)),
+        What::Objects => Rows::Objects(objects(inner, tenants, list)),
+        What::Jobs => Rows::Jobs(rows::jobs(inner, tenants, list)),
+        What::Modules => Rows::Modules(modules(inner, tenants, list)),
         What::Nodes => Rows::Nodes(vec![status(inner)]),
-        What::Tenants => Rows::Tenants(tenant_rows(inner, list)),
+        What::Tenants => Rows::Tenants(tenant_rows(inner, tenants, list)),
         What::Members => Rows::Members(cluster::members(inner, list)),
-        What::Groups => Rows::Groups(groups::groups(inner, list)),
-        What::Services => Rows::Services(inner.service_rows(list)),
-        What::Shares => Rows::Shares(tenants::shares(inner, list)),
-        What::Tokens | What::Clients => unreachable!("the session has taken these"),
+        What::Groups => Rows::Groups(groups::groups(inner, asker, list)),
+        What::Services => Rows::Services(inner.service_rows(tenants, list)),
+        What::Shares => Rows::Shares(super::tenants::shares(inner, tenants, list)),
+        What::Tokens | What::Clients | What::Access => unreachable!("the session has taken these"),
     }
 }
 
@@ -137,7 +140,7 @@ fn prefix_of(list: &List, field: &str) -> Option<IdPrefix> {
     }
 }
 
-fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
+fn actors(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<ActorRow> {
     let Some(id) = prefix_of(list, "id") else {
         return Vec::new();
     };
@@ -165,7 +168,7 @@ fn actors(inner: &Inner, list: &List) -> Vec<ActorRow> {
             ("state", &row.state),
             ("tenant", &row.tenant),
         ];
-        passes(list, &fields)
+        tenants.covers(&row.tenant) && passes(list, &fields)
     });
     // Those that have failed are the first to be left out.
     rows.sort_by_key(|row| (is_over(&row.state), row.id));
@@ -223,7 +226,7 @@ fn dead_row(node: String, dead: &Dead) -> ActorRow {
     }
 }
 
-fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
+fn objects(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<ObjectRow> {
     let stored = inner.shared.store.objects().into_iter().map(|info| {
         let place = match info.place {
             ObjectPlace::Writing => "writing",
@@ -297,7 +300,7 @@ fn objects(inner: &Inner, list: &List) -> Vec<ObjectRow> {
             ("tenant", &row.tenant),
             ("kept", &kept),
         ];
-        passes(list, &fields)
+        tenants.covers(&row.tenant) && passes(list, &fields)
     });
     passing.take(Rows::MAX).collect()
 }
@@ -315,7 +318,11 @@ fn place_of(inner: &Inner, value: &Value) -> &'static str {
     }
 }
 
-fn modules(inner: &Inner, list: &List) -> Vec<ModuleRow> {
+/// Modules are no tenant's: who knows of one can run it. So those alone see them who have all tenants.
+fn modules(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<ModuleRow> {
+    if *tenants != Tenants::All {
+        return Vec::new();
+    }
     let registry = inner.registry();
     let rows = registry.modules.iter().map(|module| ModuleRow {
         digest: module.digest(),
@@ -331,9 +338,11 @@ fn modules(inner: &Inner, list: &List) -> Vec<ModuleRow> {
     rows
 }
 
-fn tenant_rows(inner: &Inner, list: &List) -> Vec<TenantRow> {
+fn tenant_rows(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<TenantRow> {
     inner.shared.ask(|ledger| {
-        let rows = ledger.scheduler().tenants().iter().map(|(_, tenant)| {
+        let all = ledger.scheduler().tenants().iter();
+        let seen = all.filter(|(_, tenant)| tenants.covers(tenant.name()));
+        let rows = seen.map(|(_, tenant)| {
             let counters = tenant.counters();
             TenantRow {
                 name: tenant.name().clone(),

@@ -515,10 +515,12 @@ mod tests {
     }
 
     fn found(text: &str, all: Vec<Thing>) -> Result<Meant, Refusal> {
-        let tenant = TenantName::default();
-        let driver = DriverId::from_bytes([9; 16]);
-        let tenant = &tenant;
-        one(Asker { tenant, driver }, text, all, &[])
+        let asker = Asker {
+            tenant: &TenantName::default(),
+            driver: DriverId::from_bytes([9; 16]),
+            tenants: &wasmrun_model::access::Tenants::All,
+        };
+        one(asker, text, all, &[])
     }
 
     const TASK: TaskId = TaskId::from_bytes([0x31; 16]);

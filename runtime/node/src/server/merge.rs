@@ -136,7 +136,11 @@ pub(super) fn truncate(rows: &mut Rows, most: usize) {
             rows.sort_by_key(|row| row.id);
             rows.truncate(most);
         }
-        Rows::Members(_) | Rows::Tokens(_) | Rows::Clients(_) | Rows::Shares(_) => {}
+        Rows::Members(_)
+        | Rows::Tokens(_)
+        | Rows::Clients(_)
+        | Rows::Access(_)
+        | Rows::Shares(_) => {}
     }
 }
 

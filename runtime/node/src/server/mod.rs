@@ -11,6 +11,7 @@
 
 mod actors;
 mod again;
+mod caller;
 mod cluster;
 mod durable;
 mod gather;
@@ -25,7 +26,6 @@ mod logs;
 mod lookup;
 mod merge;
 mod metrics;
-mod origin;
 mod out;
 mod receive;
 mod registry;
@@ -40,6 +40,7 @@ mod session;
 mod socket;
 mod tasks;
 mod tenants;
+mod users;
 mod views;
 mod watch;
 mod way;
@@ -61,6 +62,7 @@ use wasmrun_net::Session;
 
 pub use self::metrics::{DEFAULT_METRICS_PORT, Metrics, ServeMetricsError};
 pub use self::socket::ServeError;
+pub use self::users::{Users, UsersError};
 
 use self::durable::Durable;
 use self::registry::{Ends, Registry};
@@ -165,6 +167,8 @@ struct Inner {
     dashboard: OnceLock<DashboardLink>,
     /// HTTP that is answered here.
     services: services::Services,
+    /// The other users of the machine who may use the socket.
+    users: Option<Users>,
 }
 
 /// Makes a link to a node's page, which is of use once.
@@ -182,9 +186,21 @@ impl Node {
     /// # Errors
     /// When another node does, the folder is not ours alone, or the system refuses.
     pub fn serve(&self, address: &Address) -> Result<Server, ServeError> {
+        self.serve_users(address, None)
+    }
+
+    /// Listens for clients at this address, also for other users of the machine, if there are some.
+    ///
+    /// # Errors
+    /// As of [`Node::serve`]; and when others cannot find the socket who are to use it.
+    pub fn serve_users(
+        &self,
+        address: &Address,
+        users: Option<Users>,
+    ) -> Result<Server, ServeError> {
         let control = self.shared.control.clone();
         let _context = control.enter();
-        let (bound, listener) = socket::bind(address)?;
+        let (bound, listener) = socket::bind(address, users.is_some())?;
         let inner = Arc::new(Inner {
             shared: self.shared.clone(),
             cluster: self.cluster.clone(),
@@ -205,6 +221,7 @@ impl Node {
             started: Instant::now(),
             dashboard: OnceLock::new(),
             services: services::Services::default(),
+            users,
         });
         if let Some(exchange) = inner.exchange() {
             let desk: Arc<dyn Desk> = inner.clone();

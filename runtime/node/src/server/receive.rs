@@ -16,7 +16,6 @@ use wasmrun_model::wire::{
 };
 use wasmrun_store::{Form as Stored, Staging};
 
-use super::origin::Origin;
 use super::out::Gone;
 use super::registry::Kept;
 use super::session::{Session, refusal};
@@ -124,7 +123,7 @@ impl Session {
             form: put.form,
             len: put.len,
             is_kept: put.is_kept,
-            can_stage: put.can_stage && self.origin.is_here(),
+            can_stage: put.can_stage && self.caller.is_own(),
             room: put.room_ms.map(room_patience),
             references: self.all_named(&put.objects, &put.actors)?,
         }))
@@ -159,10 +158,10 @@ impl Session {
             return Err(refusal(RefusalKind::Usage, why));
         }
         let uploads = &self.inner.uploads;
-        let place = match self.origin {
-            Origin::Here => None,
+        let place = match self.caller.is_own() {
+            true => None,
             // Nobody closes it.
-            Origin::Network(_) => uploads.acquire().await.ok(),
+            false => uploads.acquire().await.ok(),
         };
         let mut chunks = self.go_on(id, chunks, None).await?;
         let bytes = collect(len, &mut chunks).await?;
@@ -214,7 +213,7 @@ impl Session {
         sent.map_err(gone)?;
         Ok(Coming {
             queue: chunks.queue,
-            patience: (!self.origin.is_here()).then_some(STALLED),
+            patience: (!self.caller.is_own()).then_some(STALLED),
             stage,
         })
     }

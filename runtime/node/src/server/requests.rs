@@ -42,6 +42,7 @@ impl Session {
             | Request::Status
             | Request::Dashboard
             | Request::Secrets
+            | Request::WhoAmI
             | Request::Stop { .. } => false,
             Request::SubmitOnce { is_again, .. } => *is_again,
             // A detached one is written down first.
@@ -52,7 +53,7 @@ impl Session {
                 self.inner.shared.are_names_elsewhere()
             }
             Request::List(list) => match list.what {
-                What::Tokens | What::Clients => true,
+                What::Tokens | What::Clients | What::Access => true,
                 What::Members | What::Shares => false,
                 _ => has_others,
             },
@@ -195,8 +196,10 @@ impl Session {
             | Request::SchedulerState
             | Request::SetResource(_)
             | Request::CreateToken { .. }
+            | Request::CreateClientToken(_)
             | Request::RevokeToken(_)
             | Request::RevokeClient(_)
+            | Request::WhoAmI
             | Request::Drain { .. }
             | Request::RemoveNode { .. }
             | Request::Dashboard
@@ -220,6 +223,11 @@ impl Session {
             } => {
                 self.create_token(is_for_clients, is_reusable, lifetime_ms, name)
                     .await
+            }
+            Request::CreateClientToken(token) => self.create_client_token(*token).await,
+            Request::WhoAmI => {
+                let who = self.caller.who_am_i(&self.tenant, self.inner.name());
+                Ok(Response::WhoAmI(Box::new(who)))
             }
             Request::RevokeToken(token) => self.revoke_token(&token).await,
             Request::RevokeClient(client) => self.revoke_client(&client).await,

@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use wasmrun_model::access::Tenants;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, DriverId, IdPrefix, NodeId, TaskId};
 use wasmrun_model::task::Phase;
@@ -68,6 +69,7 @@ pub(super) fn job_place(row: &JobRow) -> Place {
 /// What a list wants of tasks, by what takes no row to look at.
 pub(super) struct Wanted<'a> {
     list: &'a List,
+    tenants: &'a Tenants,
     pub(super) id: IdPrefix,
     pub(super) job: IdPrefix,
     parent: Option<IdPrefix>,
@@ -78,7 +80,7 @@ pub(super) struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     /// `None` if no row can be meant.
-    fn of(inner: &Inner, list: &'a List) -> Option<Self> {
+    fn of(inner: &Inner, tenants: &'a Tenants, list: &'a List) -> Option<Self> {
         let text = |field: &str| {
             let found = list.filters.iter().find(|(name, _)| name == field);
             found.map(|(_, text)| text.as_str())
@@ -99,6 +101,7 @@ impl<'a> Wanted<'a> {
         };
         Some(Self {
             list,
+            tenants,
             id: prefix("id")?.unwrap_or(IdPrefix::ANY),
             job: prefix("job")?.unwrap_or(IdPrefix::ANY),
             parent: prefix("parent")?,
@@ -126,6 +129,7 @@ impl<'a> Wanted<'a> {
     pub(super) fn lives(&self, ledger: &Ledger, cell: &TaskCell, node: &str) -> bool {
         let mut filters = self.list.filters.iter();
         self.id.begins(&cell.id)
+            && self.tenants.covers(&cell.work.terms().tenant)
             && self.job.begins(&cell.driver.job())
             && self.is_actor(cell.work.actor())
             && filters.all(|(field, value)| match field.as_str() {
@@ -166,6 +170,7 @@ impl<'a> Wanted<'a> {
         };
         (self.list.what == What::Attempts || head.outcome != Outcome::Retried)
             && self.id.begins(&head.id)
+            && self.tenants.covers(&head.group.tenant)
             && self.job.begins(&head.group.job)
             && is_meant("state", head.outcome.name())
             && is_meant("name", &head.group.name)
@@ -206,8 +211,8 @@ impl<'a> RanAt<'a> {
 }
 
 /// The tasks, or the attempts that have ended, that a list wants: one page.
-pub(super) fn tasks(inner: &Inner, list: &List) -> Vec<TaskRow> {
-    let Some(wanted) = Wanted::of(inner, list) else {
+pub(super) fn tasks(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<TaskRow> {
+    let Some(wanted) = Wanted::of(inner, tenants, list) else {
         return Vec::new();
     };
     let page = list.page();
@@ -333,7 +338,7 @@ pub(super) fn begun_so(
 }
 
 /// This node's part of its jobs, and of those of others: whose ids begin so. Numbers of nodes add up.
-pub(super) fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {
+pub(super) fn jobs(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<JobRow> {
     let id = list.filters.iter().find(|(name, _)| name == "id");
     let Some(prefix) = id.map_or(Some(IdPrefix::ANY), |(_, text)| IdPrefix::parse(text)) else {
         return Vec::new();
@@ -369,6 +374,8 @@ pub(super) fn jobs(inner: &Inner, list: &List) -> Vec<JobRow> {
     // Tasks that run here for other nodes.
     let foreign = running.into_iter().filter(|(id, _)| prefix.begins(id));
     rows.extend(foreign.map(|(id, running)| job_row(inner, id, None, running)));
+    // A part without a name is added to what the owner says, or left out.
+    rows.retain(|row| row.name.is_empty() || tenants.covers(&row.tenant));
     rows.sort_by_key(|row| std::cmp::Reverse(job_place(row)));
     rows
 }

@@ -61,9 +61,10 @@ impl Session {
             let settings = chosen.unwrap_or_else(|| ledger.scheduler().settings());
             let tenants = ledger.scheduler().tenants();
             let has_memory = !tenants.total().get(&ResourceName::MEMORY).is_zero();
-            let with_weights = tenants
-                .iter()
-                .filter(|(_, tenant)| !tenant.config().resource_weights.is_empty());
+            let with_weights = tenants.iter().filter(|(_, tenant)| {
+                let is_seen = self.caller.access.covers(tenant.name());
+                is_seen && !tenant.config().resource_weights.is_empty()
+            });
             let resource_weights = with_weights.map(|(_, tenant)| {
                 let TenantConfig {
                     resource_weights, ..

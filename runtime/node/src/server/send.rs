@@ -181,10 +181,10 @@ impl Session {
         })
     }
 
-    /// Whether the client may map a value: it is on this machine, and with the value it sees all that its tenant has in that
+    /// Whether the client may map a value: it is the node's own user on this machine, and with the value it sees all that its tenant has in that
     /// segment. What it submitted for another tenant comes in chunks.
     fn may_map(&self, view: &View) -> bool {
-        self.origin.is_here() && view.object().tenant() == &self.tenant && view.place().is_some()
+        self.caller.is_own() && view.object().tenant() == &self.tenant && view.place().is_some()
     }
 
     /// An object that the client has a handle of, or one of its tenant's that is kept, at whichever node.
@@ -234,8 +234,9 @@ impl Session {
             Err(why) => why,
         };
         let others = registry.objects();
-        let others = others.filter(|(_, tenant)| **tenant != self.tenant);
-        // People forget to say whose it is, and tenants of a socket are no secret to each other.
+        let access = &self.caller.access;
+        let others = others.filter(|(_, of)| **of != self.tenant && access.covers(of));
+        // People forget to say for which of their tenants.
         match one(&self.tenant, prefix, "object", others, |(it, _)| it.id()) {
             Ok((object, tenant)) if missing.kind == RefusalKind::NotFound => {
                 let why = format!(

@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use wasmrun_engine::Listener;
+use wasmrun_model::access::Tenants;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, DriverId};
 use wasmrun_model::wire::{List, Output, Refusal, RefusalKind, Response, Serve, ServiceRow};
@@ -229,7 +230,7 @@ impl Inner {
     }
 
     /// The services here.
-    pub(super) fn service_rows(&self, list: &List) -> Vec<ServiceRow> {
+    pub(super) fn service_rows(&self, tenants: &Tenants, list: &List) -> Vec<ServiceRow> {
         let services = self.services.0.lock();
         let rows = services.iter().map(|(key, it)| self.service_row(key, it));
         let wanted = |row: &ServiceRow| {
@@ -238,7 +239,7 @@ impl Inner {
                 ("tenant", &row.tenant),
                 ("node", &row.node),
             ];
-            passes(list, &fields)
+            tenants.covers(&row.tenant) && passes(list, &fields)
         };
         rows.filter(wanted).collect()
     }

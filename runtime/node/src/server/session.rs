@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use wasmrun_engine::Feed;
+use wasmrun_model::access::Access;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId, ObjectId, TaskId};
 use wasmrun_model::value::Handle;
@@ -24,14 +25,14 @@ use wasmrun_model::wire::{
 use wasmrun_net as net;
 use wasmrun_store::View;
 
+use super::caller::{Caller, Origin};
 use super::handed::Handed;
 use super::loaded::LoadedModules;
-use super::origin::Origin;
 use super::out::{Gone, Out};
 use super::receive::{Announced, Part, Transfer};
 use super::views::Asker;
 use super::way::Way;
-use super::{Inner, lists};
+use super::{Inner, lists, users};
 use crate::actor::Actor;
 use crate::client::Client;
 use crate::node::new_driver;
@@ -60,8 +61,8 @@ const MOST_PINS: usize = 1 << 16;
 /// One connection, as its requests see it.
 pub(super) struct Session {
     pub(super) inner: Arc<Inner>,
-    /// Where the client is.
-    pub(super) origin: Origin,
+    /// Who the client is.
+    pub(super) caller: Caller,
     pub(super) client: Client,
     pub(super) tenant: TenantName,
     pub(super) out: Out,
@@ -89,22 +90,48 @@ pub(super) struct Session {
 
 /// Serves a connection of this machine to its end.
 pub(super) async fn run(inner: Arc<Inner>, stream: UnixStream) {
-    let ours = rustix::process::geteuid().as_raw();
-    let peer = stream.peer_cred().ok();
-    let Some(peer) = peer.filter(|peer| peer.uid() == ours) else {
+    let Ok(peer) = stream.peer_cred() else {
         return;
     };
-    let by = by_process(ours, peer.pid());
+    let user = peer.uid();
+    let access = match &inner.users {
+        _ if user == rustix::process::geteuid().as_raw() => Ok(own_access()),
+        Some(users) => users.access(user, peer.gid()),
+        None => return,
+    };
+    let by = by_process(user, peer.pid());
+    let origin = match user == rustix::process::geteuid().as_raw() {
+        true => Origin::Own,
+        false => Origin::User,
+    };
+    let caller = access.map(|access| Caller {
+        origin,
+        access,
+        from: format!("this machine, {by}"),
+    });
     let (reader, writer) = stream.into_split();
-    serve(inner, Origin::Here, by, reader, Way::Socket(writer)).await;
+    serve(inner, caller, by, reader, Way::Socket(writer)).await;
+}
+
+/// What the user may do that the node runs as.
+fn own_access() -> Access {
+    static OWN: LazyLock<Access> = LazyLock::new(|| {
+        let user = rustix::process::geteuid().as_raw();
+        Access::operator(users::name_of(user))
+    });
+    OWN.clone()
 }
 
 /// Serves a client of another machine to its end.
 pub(super) async fn run_from_network(inner: Arc<Inner>, session: net::Session) {
-    let origin = Origin::Network(session.client);
+    let caller = Caller {
+        origin: Origin::Network(session.client),
+        access: session.access.unwrap_or_else(Access::unnamed),
+        from: session.remote.to_string(),
+    };
     let by = format!("client {}", session.client);
     let way = Way::Network(session.writer);
-    serve(inner, origin, by, session.reader, way).await;
+    serve(inner, Ok(caller), by, session.reader, way).await;
 }
 
 /// A process of this machine, for people.
@@ -122,7 +149,7 @@ fn by_process(user: u32, process: Option<i32>) -> String {
 
 async fn serve(
     inner: Arc<Inner>,
-    origin: Origin,
+    caller: Result<Caller, Refusal>,
     by: String,
     mut reader: impl AsyncRead + Unpin,
     mut way: Way,
@@ -143,15 +170,22 @@ async fn serve(
     // Ends when this function, which owns it, does, or all has been written.
     let mut writer = JoinSet::new();
     writer.spawn(writing);
+    let caller = match caller {
+        Ok(caller) => caller,
+        Err(why) => {
+            tracing::info!(by, why = why.message, "a client is refused");
+            return farewell(&out, &mut writer, Some((0, why))).await;
+        }
+    };
     let session = Arc::new(Session {
         client: Client::new(inner.shared.clone(), new_driver()),
-        tenant: hello.tenant,
+        tenant: caller.tenant(hello.tenant),
         job_name: hello.job,
         by,
         is_job: AtomicBool::new(false),
         detached: Mutex::default(),
         out: out.clone(),
-        origin,
+        caller,
         inner,
         objects: Mutex::default(),
         actors: Mutex::default(),
@@ -182,7 +216,11 @@ async fn serve(
             Some((id, why))
         }
     };
-    // A client that does not read does not keep us.
+    farewell(&out, &mut writer, last).await;
+}
+
+/// Says why a session is over, if there is something to say. A client that does not read does not keep us.
+async fn farewell(out: &Out, writer: &mut JoinSet<()>, last: Option<(u64, Refusal)>) {
     let _ = tokio::time::timeout(FAREWELL, async {
         let _ = out.end(last).await;
         writer.join_next().await
@@ -315,7 +353,7 @@ impl Serving {
     async fn take(&mut self, id: u64, mut request: Request) -> Result<(), Over> {
         let session = self.session.clone();
         session.resolve(&mut request);
-        let checked = session.origin.check(&request);
+        let checked = session.caller.check(&session.tenant, &request);
         if let Err(why) = checked.and_then(|()| lists::check(&request)) {
             if matches!(request, Request::Chunk(_) | Request::Staged { .. }) {
                 // More would follow that nobody wants.
@@ -402,6 +440,7 @@ impl Session {
         Asker {
             tenant: &self.tenant,
             driver: self.client.driver(),
+            tenants: &self.caller.access.tenants,
         }
     }
 

@@ -2,9 +2,9 @@
 //!
 //! Owns the lock beside it, which tells a live node from a dead one's leftovers.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,16 @@ pub enum ServeError {
     /// Others could reach into the folder.
     #[error("the folder {path} {fault}; a node's socket must lie in a folder that is yours alone: choose another --address, or chmod 700 it", path = .path.display())]
     Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// Others cannot reach the socket, or could put another one in its place.
+    #[error(
+        "the folder {} {fault}, and with --users others are to find the socket there, and only you to change it: choose          another --address, or chmod 755 it", path.display()
+    )]
+    SharedFolder {
         /// The folder.
         path: PathBuf,
         /// What is wrong with it.
@@ -67,10 +77,13 @@ impl Drop for Bound {
     }
 }
 
-/// Listens there. What a dead node left behind is replaced.
+/// Listens there, for other users of the machine too if it is shared. What a dead node left behind is replaced.
 ///
 /// Must be called inside a tokio context.
-pub(super) fn bind(address: &Address) -> Result<(Bound, UnixListener), ServeError> {
+pub(super) fn bind(
+    address: &Address,
+    is_shared: bool,
+) -> Result<(Bound, UnixListener), ServeError> {
     let Address::Unix(path) = address else {
         return Err(ServeError::Network(address.clone()));
     };
@@ -81,9 +94,10 @@ pub(super) fn bind(address: &Address) -> Result<(Bound, UnixListener), ServeErro
     };
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    match DirBuilder::new().recursive(true).mode(0o700).create(folder) {
+    let mode = if is_shared { 0o755 } else { 0o700 };
+    match DirBuilder::new().recursive(true).mode(mode).create(folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(io_error(error)),
-        _ => check_folder(folder).map_err(io_error)??,
+        _ => check_folder(folder, is_shared).map_err(io_error)??,
     }
     let mut lock = path.as_os_str().to_owned();
     lock.push(".lock");
@@ -119,6 +133,9 @@ pub(super) fn bind(address: &Address) -> Result<(Bound, UnixListener), ServeErro
         }
     }
     let listener = UnixListener::bind(path).map_err(io_error)?;
+    // Who may do what says the kernel, by the user of each connection.
+    let mode = if is_shared { 0o666 } else { 0o600 };
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(io_error)?;
     let bound = Bound {
         path: path.to_owned(),
         _lock: lock,
@@ -126,9 +143,20 @@ pub(super) fn bind(address: &Address) -> Result<(Bound, UnixListener), ServeErro
     Ok((bound, listener))
 }
 
-/// Whether a folder is ours alone.
-fn check_folder(path: &Path) -> io::Result<Result<(), ServeError>> {
+/// Whether a folder is ours alone, or ours to change and others' to look into.
+fn check_folder(path: &Path, is_shared: bool) -> io::Result<Result<(), ServeError>> {
     let meta = fs::metadata(path)?;
+    if is_shared {
+        let fault = match () {
+            () if !meta.is_dir() => "is no folder",
+            () if meta.uid() != rustix::process::geteuid().as_raw() => "belongs to another user",
+            () if meta.mode() & 0o022 != 0 => "can be changed by others",
+            () if meta.mode() & 0o001 == 0 => "is closed to others",
+            () => return Ok(Ok(())),
+        };
+        let path = path.to_owned();
+        return Ok(Err(ServeError::SharedFolder { path, fault }));
+    }
     let fault = match () {
         () if !meta.is_dir() => "is no folder",
         () if meta.uid() != rustix::process::geteuid().as_raw() => "belongs to another user",
@@ -143,8 +171,6 @@ fn check_folder(path: &Path) -> io::Result<Result<(), ServeError>> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[tokio::test]
@@ -154,7 +180,7 @@ mod tests {
         let address = address(dir.path());
         let path = dir.path().join("node.sock");
         fs::write(&path, "precious").unwrap();
-        let refused = bind(&address).unwrap_err().to_string();
+        let refused = bind(&address, false).unwrap_err().to_string();
         assert!(
             refused.contains("is no socket; choose another"),
             "{refused}"
@@ -162,7 +188,10 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
         fs::remove_file(&path).unwrap();
         let _somebody = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert!(matches!(bind(&address), Err(ServeError::Taken { .. })));
+        assert!(matches!(
+            bind(&address, false),
+            Err(ServeError::Taken { .. })
+        ));
         assert!(path.exists());
     }
 
@@ -174,29 +203,44 @@ mod tests {
     async fn one_node_listens_and_leftovers_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let address = address(&dir.path().join("made"));
-        let (bound, listener) = bind(&address).unwrap();
-        assert!(matches!(bind(&address), Err(ServeError::Running(_))));
+        let (bound, listener) = bind(&address, false).unwrap();
+        assert!(matches!(bind(&address, false), Err(ServeError::Running(_))));
         // As a process that is killed would: the file stays, the lock goes.
         drop(listener);
         let path = bound.path.clone();
         drop(bound);
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        let (bound, _listener) = bind(&address).unwrap();
+        let (bound, _listener) = bind(&address, false).unwrap();
         drop(bound);
         assert!(!path.exists());
     }
 
     #[tokio::test]
     async fn no_socket_is_on_the_network() {
-        let refused = bind(&"10.0.0.1:7461".parse().unwrap());
+        let refused = bind(&"10.0.0.1:7461".parse().unwrap(), false);
         assert!(matches!(refused, Err(ServeError::Network(_))));
+    }
+
+    #[tokio::test]
+    async fn where_others_are_to_find_the_socket_only_we_can_change_the_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        for mode in [0o700, 0o777] {
+            fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let refused = bind(&address(dir.path()), true);
+            let is_folder = matches!(refused, Err(ServeError::SharedFolder { .. }));
+            assert!(is_folder, "{mode:o}: {refused:?}");
+        }
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let (bound, _listener) = bind(&address(dir.path()), true).unwrap();
+        let mode = fs::metadata(&bound.path).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o666);
     }
 
     #[tokio::test]
     async fn a_folder_that_others_can_use_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let refused = bind(&address(dir.path()));
+        let refused = bind(&address(dir.path()), false);
         assert!(
             matches!(refused, Err(ServeError::Folder { .. })),
             "{refused:?}"

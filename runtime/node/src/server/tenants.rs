@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use wasmrun_model::access::Tenants;
 use wasmrun_model::fairness::{MAX_TENANTS, TenantConfig, TenantName, TooManyTenants};
 use wasmrun_model::resource::{Amount, ResourceName, ResourceSet};
 use wasmrun_model::wire::{
@@ -186,9 +187,11 @@ fn refused(error: TenantsError) -> Refusal {
 }
 
 /// What each tenant is due and has, of the whole cluster, as this node knows it.
-pub(super) fn shares(inner: &Inner, list: &List) -> Vec<ShareRow> {
+pub(super) fn shares(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<ShareRow> {
     inner.shared.ask(|ledger| {
-        let rows = ledger.scheduler().tenants().iter().map(|(_, tenant)| {
+        let all = ledger.scheduler().tenants().iter();
+        let seen = all.filter(|(_, tenant)| tenants.covers(tenant.name()));
+        let rows = seen.map(|(_, tenant)| {
             let config = tenant.config();
             ShareRow {
                 name: tenant.name().clone(),

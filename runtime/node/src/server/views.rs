@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use wasmrun_engine::Module;
+use wasmrun_model::access::Tenants;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, IdPrefix, ObjectId, TaskId};
@@ -27,11 +28,13 @@ use crate::ledger::deadlock::Place;
 use crate::records::actor::ActorCell;
 use crate::records::task::Work;
 
-/// Who asks: a tenant, and the session that may have submitted for others.
+/// Who asks: a tenant, the session that may have submitted for others, and all tenants that its client has.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
     pub(super) tenant: &'a TenantName,
     pub(super) driver: DriverId,
+    /// Whose things it may see in lists, and hear of in explanations.
+    pub(super) tenants: &'a Tenants,
 }
 
 impl Asker<'_> {
@@ -319,7 +322,10 @@ pub(super) fn describe(
         let live = ledger.cell(task).map(|cell| {
             let row = live::live_row(inner, ledger, &cell);
             let explanation = ledger.explain(task);
-            let explanation = explanation.map(|it| it.to_string() + &whom(inner, ledger, &row));
+            let explanation = explanation.map(|it| {
+                let it = it.seen_by(|tenant| asker.tenants.covers(tenant));
+                it.to_string() + &whom(inner, ledger, &row)
+            });
             (row, explanation, ledger.reads(task))
         });
         (live, ledger.dead.get(&task.actor()).cloned())
