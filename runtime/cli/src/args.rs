@@ -135,6 +135,12 @@ pub enum Command {
     Dashboard(Dashboard),
     /// Get a certificate with a token, to use a cluster from another machine with --address.
     Login(Login),
+    /// Show who a node takes us for: name, role and tenants.
+    Whoami {
+        /// The tenant of the session.
+        #[arg(long, value_name = "TENANT", default_value_t)]
+        tenant: TenantName,
+    },
     /// Show the running node: resources, tasks, objects.
     Status {
         /// Show what the schedulers of all nodes have instead: queues by state and by what is asked for, tenants, load.

@@ -188,6 +188,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         Command::Node { command } => daemon::node(command, &cli.global, printer),
         Command::Dashboard(options) => dashboard::dashboard(options, &cli.global, printer),
         Command::Login(login) => login::login(login, &cli.global, printer),
+        Command::Whoami { tenant } => things::clients::who_am_i(tenant, &cli.global, printer),
         Command::Status { scheduler, watch } => {
             things::status(*scheduler, *watch, &cli.global, printer)
         }

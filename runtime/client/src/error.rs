@@ -20,7 +20,8 @@ pub enum ConnectError {
     },
     /// It is somebody else's.
     #[error(
-        "the node at {address} belongs to another user; start your own with `wasmrun node start`"
+        "the node at {address} belongs to another user: start your own with `wasmrun node start`; one that lets other users in \
+         has its socket in a folder that only its user can change"
     )]
     NotOurs {
         /// Where.

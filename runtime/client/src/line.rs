@@ -3,6 +3,8 @@
 //! Owns opening both, and who may be at the other end. Must not: know what goes over them.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -59,13 +61,29 @@ async fn open_socket(
     };
     let stream = UnixStream::connect(path.as_str()).await.map_err(io_error)?;
     let peer = stream.peer_cred().map_err(io_error)?;
-    if peer.uid() != rustix::process::geteuid().as_raw() {
+    if !is_trusted(path.as_str(), peer.uid()) {
         return Err(ConnectError::NotOurs {
             address: address.clone(),
         });
     }
     let (reader, writer) = stream.into_split();
     Ok((LineReader::Socket(reader), LineWriter::Socket(writer)))
+}
+
+/// Whether the node of this user may be the one that is meant by a path. Another user's may if somebody has named the path,
+/// and only that user can have put the socket there.
+fn is_trusted(path: &str, user: u32) -> bool {
+    let ours = rustix::process::geteuid().as_raw();
+    if user == ours {
+        return true;
+    }
+    let runtime_dir = std::env::var("XDG_RUNTIME_DIR").ok();
+    if Address::default_for(runtime_dir.as_deref(), ours).to_string() == format!("unix:{path}") {
+        return false;
+    }
+    let folder = Path::new(path).parent();
+    let meta = folder.and_then(|folder| std::fs::metadata(folder).ok());
+    meta.is_some_and(|meta| [0, user].contains(&meta.uid()) && meta.mode() & 0o022 == 0)
 }
 
 async fn open_network(
@@ -155,5 +173,33 @@ impl AsyncWrite for LineWriter {
             Self::Socket(socket) => Pin::new(socket).poll_shutdown(cx),
             Self::Network(session) => Pin::new(session).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn another_users_node_is_one_where_that_user_alone_can_put_a_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("node.sock");
+        let path = path.to_str().unwrap();
+        let ours = rustix::process::geteuid().as_raw();
+        set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+        assert!(is_trusted(path, ours));
+        assert!(!is_trusted(path, ours + 1));
+        set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        // It is our folder, or root's: what is in it is neither another's doing.
+        assert_eq!(is_trusted(path, ours + 1), ours == 0);
+        let default = Address::default_for(std::env::var("XDG_RUNTIME_DIR").ok().as_deref(), ours);
+        let default = default.to_string();
+        assert!(!is_trusted(
+            default.strip_prefix("unix:").unwrap(),
+            ours + 1
+        ));
     }
 }

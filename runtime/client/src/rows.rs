@@ -25,9 +25,9 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
 
 use crate::wire::{
-    ActorDetail, ActorRow, Amounts, ClientRow, GroupRow, Held, Holder, JobDetail, JobRow, Listed,
-    MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows, ServiceRow, ShareRow, Silent,
-    TaskDetail, TaskRow, TenantRow, TokenRow, What,
+    AccessRow, ActorDetail, ActorRow, Amounts, ClientRow, GroupRow, Held, Holder, JobDetail,
+    JobRow, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows, ServiceRow,
+    ShareRow, Silent, TaskDetail, TaskRow, TenantRow, TokenRow, What,
 };
 
 /// The version of the state API: `version` of each answer.
@@ -218,6 +218,10 @@ objects! {
         "age_ms": row.age_ms,
         "left_ms": row.left_ms,
     }
+    |row: AccessRow| of row.client; {
+        "role": row.role.name(),
+        "tenants": row.tenants,
+    }
     |status: NodeStatus| {
         "node": status.name,
         "wasmrun": status.version,
@@ -335,6 +339,7 @@ pub fn list(what: What, listed: &Listed, due: &[ShareRow]) -> Json {
         Rows::Groups(rows) => all(rows),
         Rows::Shares(rows) => all(rows),
         Rows::Clients(rows) => all(rows),
+        Rows::Access(rows) => all(rows),
         Rows::Services(rows) => all(rows),
     };
     let mut object = Map::new();
@@ -358,7 +363,7 @@ pub const fn name(what: What) -> &'static str {
         What::Tenants | What::Shares => "tenants",
         What::Tokens => "tokens",
         What::Groups => "groups",
-        What::Clients => "clients",
+        What::Clients | What::Access => "clients",
         What::Services => "services",
     }
 }
@@ -378,6 +383,7 @@ pub fn fields(what: What) -> Vec<&'static str> {
         What::Tokens => TokenRow::FIELDS.to_vec(),
         What::Groups => GroupRow::FIELDS.to_vec(),
         What::Clients => ClientRow::FIELDS.to_vec(),
+        What::Access => [ClientRow::FIELDS, AccessRow::FIELDS].concat(),
         What::Services => ServiceRow::FIELDS.to_vec(),
     }
 }
@@ -434,7 +440,7 @@ mod tests {
             ("Tenants", What::Tenants),
             ("What tenants are due", What::Shares),
             ("Tokens", What::Tokens),
-            ("Clients", What::Clients),
+            ("Clients", What::Access),
             ("Services", What::Services),
         ];
         for (heading, what) in lists {

@@ -75,7 +75,7 @@ pub use crate::serve::{
 };
 pub use crate::server::{
     DEFAULT_METRICS_PORT, DashboardLink, EndedAttempts, Metrics, ServeError, ServeMetricsError,
-    Server, Stopper,
+    Server, Stopper, Users, UsersError,
 };
 pub use wasmrun_engine::Readable;
 pub use wasmrun_store::SpillConfig;

@@ -4,12 +4,12 @@ use clap::Subcommand;
 
 use super::FilterArg;
 
-/// What to do with clients. On the machine of a node.
+/// What to do with clients. For operators.
 #[derive(Debug, Subcommand)]
 pub enum ClientCommand {
     /// List who has a certificate of the cluster as a client, and whose was revoked.
     List {
-        /// Only those whose field, id, name or state, has this value, such as state=valid. Repeatable.
+        /// Only those whose field, id, name, state or role, has this value, such as state=valid. Repeatable.
         #[arg(long, short, value_name = "FIELD=VALUE")]
         filter: Vec<FilterArg>,
     },

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use wasmrun_model::access::{Role, Tenants};
 use wasmrun_model::cluster::{Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::ResourceName;
@@ -99,6 +100,15 @@ pub enum TokenCommand {
         /// What `wasmrun client` calls the client that comes with it, or all that do.
         #[arg(long, value_name = "NAME", requires = "client")]
         name: Option<String>,
+        /// What the client may do: viewer, submitter or operator [default: submitter].
+        ///
+        /// A viewer looks at what its tenants have. A submitter also runs and ends work for them. An operator also runs
+        /// the cluster, and has all tenants.
+        #[arg(long, value_name = "ROLE", requires = "client")]
+        role: Option<Role>,
+        /// A tenant that the client has, or '*' for all. Repeatable [default: default, of an operator all].
+        #[arg(long = "tenant", value_name = "TENANT", requires = "client")]
+        tenants: Vec<Tenants>,
         /// Let it serve any number of them.
         #[arg(long)]
         many: bool,
@@ -126,6 +136,13 @@ pub struct Login {
 
 #[derive(Debug, Args)]
 pub struct NodeStart {
+    /// Let other users of this machine use the node, as this file says.
+    ///
+    /// A line for each: USER ROLE TENANT[,TENANT…], such as `ann submitter research,web`. A user is a name, a number or
+    /// @GROUP; the first line that names somebody holds. The socket must lie in a folder that others can enter: see
+    /// --address.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub users: Option<PathBuf>,
     #[command(flatten)]
     pub node: NodeOptions,
     #[command(flatten)]

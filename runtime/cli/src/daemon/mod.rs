@@ -17,10 +17,11 @@ use anyhow::Context;
 use serde_json::json;
 use tracing::level_filters::LevelFilter;
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{Address, List, Request, Response, SetResource, What};
+use wasmrun_client::wire::{Address, ClientToken, List, Request, Response, SetResource, What};
 use wasmrun_engine::CacheStatus;
+use wasmrun_model::access::{Access, ParseAccessError, Role, Tenants};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_node::{ClusterError, JoinToken, Metrics, Node, Server, Stopper};
+use wasmrun_node::{ClusterError, JoinToken, Metrics, Node, Server, Stopper, Users};
 use wasmrun_telemetry::Telemetry;
 
 use self::history::{Folder, HistoryFiles};
@@ -106,24 +107,14 @@ fn token(command: &TokenCommand, global: &Global, printer: &Printer) -> CommandR
         TokenCommand::Create {
             client,
             name,
+            role,
+            tenants,
             many,
             lifetime,
         } => {
-            let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
-            let request = Request::CreateToken {
-                is_for_clients: *client,
-                is_reusable: *many,
-                lifetime_ms,
-                name: name.clone(),
-            };
-            let client = remote::connect(global, &TenantName::default())?;
-            let Response::Text(token) = ask(&client, request)? else {
-                return Err(remote::unexpected("token"));
-            };
-            match printer.output {
-                Output::Json => printer.json(&json!({ "version": 1, "token": token })),
-                _ => printer.result(token),
-            }
+            let access = client.then(|| access(name.clone(), *role, tenants));
+            let access = access.transpose().map_err(Failure::usage)?;
+            create_token(access, *many, *lifetime, global, printer)
         }
         TokenCommand::List => things::tokens(global, printer),
         TokenCommand::Revoke { id } => {
@@ -133,6 +124,68 @@ fn token(command: &TokenCommand, global: &Global, printer: &Printer) -> CommandR
             printer.note(format_args!("token {id} lets nobody join any more"));
             Ok(())
         }
+    }
+}
+
+/// What a client may do, of what was said of it.
+fn access(
+    name: Option<String>,
+    role: Option<Role>,
+    tenants: &[Tenants],
+) -> Result<Access, ParseAccessError> {
+    let role = role.unwrap_or(Role::Submitter);
+    let texts: Vec<String> = tenants.iter().map(ToString::to_string).collect();
+    let tenants = match (role, texts.is_empty()) {
+        (Role::Operator, true) => Tenants::All,
+        (_, true) => Tenants::one(TenantName::default()),
+        (_, false) => Tenants::parse(texts.iter().map(String::as_str))?,
+    };
+    let name = name.unwrap_or_default();
+    Access {
+        name,
+        role,
+        tenants,
+    }
+    .checked()
+}
+
+/// Makes a token for a client that may do this, or for a node.
+fn create_token(
+    access: Option<Access>,
+    is_reusable: bool,
+    lifetime: Duration,
+    global: &Global,
+    printer: &Printer,
+) -> CommandResult {
+    let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+    let request = match access.clone() {
+        Some(access) => Request::CreateClientToken(Box::new(ClientToken {
+            access,
+            is_reusable,
+            lifetime_ms,
+        })),
+        None => Request::CreateToken {
+            is_for_clients: false,
+            is_reusable,
+            lifetime_ms,
+            name: None,
+        },
+    };
+    let client = remote::connect(global, &TenantName::default())?;
+    let Response::Text(token) = ask(&client, request)? else {
+        return Err(remote::unexpected("token"));
+    };
+    if let Some(Access { role, tenants, .. }) = &access {
+        printer.note(format_args!(
+            "whoever logs in with it is {role} of {tenants}"
+        ));
+    }
+    match (printer.output, access) {
+        (Output::Json, None) => printer.json(&json!({ "version": 1, "token": token })),
+        (Output::Json, Some(access)) => printer.json(&json!({
+            "version": 1, "token": token, "role": access.role, "tenants": access.tenants,
+        })),
+        _ => printer.result(token),
     }
 }
 
@@ -180,12 +233,12 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
         several.share(&mut config);
     }
     let is_head = options.cluster.head || several.is_some();
-    let history = Folder::open(&options.watch)?;
+    let (users, history) = (users(options)?, Folder::open(&options.watch)?);
     let page = BoundPage::bind(&options.page)?;
     let node = local::start_as(config, printer)?;
     log::set_node(node.name());
     log_cache(options, &node);
-    let served = node.serve(&address);
+    let served = node.serve_users(&address, users);
     let server = served.map_err(|error| Failure::new(Exit::Usage, error))?;
     let followers = followers(options, history, &node, &server)?;
     let (version, resources) = (env!("CARGO_PKG_VERSION"), node.total());
@@ -238,6 +291,12 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     }
     printer.note("stopped");
     Ok(())
+}
+
+/// The other users of the machine who may use the node.
+fn users(options: &NodeStart) -> Result<Option<Users>, Failure> {
+    let users = options.users.as_deref().map(Users::open).transpose();
+    users.map_err(|error| Failure::new(Exit::Usage, error))
 }
 
 /// Begins to give attempts that end to those who want them, until it is dropped.

@@ -107,6 +107,9 @@ const fn columns(what: What) -> &'static [Column<'static>] {
         What::Clients => columns! {
             text "id" text "name" text "state" number "age_ms" number "left_ms"
         },
+        What::Access => columns! {
+            text "id" text "name" text "role" text "tenants" text "state" number "age_ms" number "left_ms"
+        },
         What::Tokens => columns! {
             text "id" text "kind" text "state" text "many" number "joined" number "left_ms"
         },
