@@ -3,6 +3,7 @@
 //! They need the binary (`cargo build -p wasmrun`) and the guests (`cargo xtask guests`);
 //! `cargo xtask test` builds both first.
 
+mod access;
 mod actors;
 mod anywhere;
 mod array;

@@ -10,6 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 use std::io::{PipeWriter, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -137,6 +138,7 @@ pub struct Wasmrun {
     namespace: Option<String>,
     redirections: Option<String>,
     before: Option<String>,
+    user: Option<u32>,
 }
 
 impl Wasmrun {
@@ -163,6 +165,7 @@ impl Wasmrun {
             namespace: None,
             redirections: None,
             before: None,
+            user: None,
         }
         .args(args)
     }
@@ -278,6 +281,12 @@ impl Wasmrun {
         self
     }
 
+    /// Runs as this user, and in the group of that number. Only root can have it so.
+    pub fn user(mut self, user: u32) -> Self {
+        self.user = Some(user);
+        self
+    }
+
     /// Starts it.
     pub fn start(mut self) -> Running {
         if !self.program.is_empty() {
@@ -322,6 +331,9 @@ impl Wasmrun {
                 Some(pipe) => pipe.into(),
                 None => Stdio::piped(),
             });
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         if let Some(dir) = &self.dir {
             command.current_dir(dir);
         }

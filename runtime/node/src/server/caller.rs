@@ -68,7 +68,8 @@ impl Caller {
         if !matches!(request, Request::WhoAmI) {
             self.has(tenant)?;
         }
-        if let Some(tenant) = request.tenant() {
+        // Who names none says `default`: that is the session's then.
+        if let Some(tenant) = request.tenant().filter(|it| **it != TenantName::default()) {
             self.has(tenant)?;
         }
         if let Request::List(list) = request

@@ -135,8 +135,11 @@ impl Session {
         Ok(known)
     }
 
+    /// For whom something is to run. `default` is also what those name who name none.
     pub(super) fn tenant(&self, terms: &wire::Terms) -> TenantName {
-        terms.tenant.clone().unwrap_or_else(|| self.tenant.clone())
+        let named = terms.tenant.as_ref();
+        let own = named.filter(|it| self.caller.access.covers(it));
+        own.unwrap_or(&self.tenant).clone()
     }
 }
 

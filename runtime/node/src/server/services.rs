@@ -71,8 +71,7 @@ impl Session {
             let why = "a service has a name, of characters that can be shown";
             return Err(refusal(RefusalKind::Usage, why));
         }
-        let tenant = serve.terms.tenant.clone();
-        let tenant = tenant.unwrap_or_else(|| self.tenant.clone());
+        let tenant = self.tenant(&serve.terms);
         let module = self.module(&serve.module)?;
         let answers = Answers::new(
             &name,

@@ -63,6 +63,20 @@ fn another_tenant_is_ahead() {
         text.contains("it waits for its turn: tenant B is ahead: share 0.33 < 0.66"),
         "{text}"
     );
+    // Who does not have B hears only that it is another's turn.
+    let explanation = it.scheduler.explain(&task_id(3)).expect("a live task");
+    assert_eq!(
+        explanation.clone().seen_by(|tenant| tenant.as_str() == "B"),
+        explanation
+    );
+    let text = explanation
+        .seen_by(|tenant| tenant.as_str() == "A")
+        .to_string();
+    assert!(
+        text.contains("it waits for its turn: another tenant is ahead"),
+        "{text}"
+    );
+    assert!(!text.contains('B') && !text.contains("0.33"), "{text}");
     let text = it.explain(5);
     assert!(
         text.contains("it waits for resources\n  1 of the same kind come before it"),
