@@ -31,7 +31,7 @@ pub fn login(login: &Login, global: &Global, printer: &Printer) -> CommandResult
     };
     let token = token.ok_or_else(|| {
         Failure::usage(
-            "a token is needed: `wasmrun node token create --client`, on the machine of a node, makes one",
+            "a token is needed: an operator makes one with `wasmrun node token create --client`",
         )
     })?;
     let identity = runtime.block_on(identity::login(&token, &folder));

@@ -30,7 +30,7 @@ pub enum ConnectError {
     /// Nobody has said who we are.
     #[error(
         "the node at {address} takes clients with a certificate of its cluster, and there is none here: get one with \
-         `wasmrun login TOKEN`; `wasmrun node token create --client`, on the machine of a node, makes the token"
+         `wasmrun login TOKEN`; an operator makes the token with `wasmrun node token create --client`"
     )]
     NoIdentity {
         /// Where.

@@ -51,7 +51,7 @@ impl Client {
     /// it is due from now on, and what is to be known of that.
     ///
     /// # Errors
-    /// When the node is on another machine, the cluster has too many tenants, or the control store does not do it: then
+    /// When the client is no operator, the cluster has too many tenants, or the control store does not do it: then
     /// nothing is changed, unless the error says that nobody knows. To say it again is right.
     pub async fn set_tenant(
         &self,

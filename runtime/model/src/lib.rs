@@ -2,7 +2,8 @@
 //!
 //! Owns: [`resource`] (amounts, sets, ids, pools, node resources), [`value`] (WIT types and
 //! values, their bytes, their text), [`manifest`] (what a module declares), [`wire`] (what nodes and drivers say to each other),
-//! [`http`] (which servers guests may call, and how requests call functions), [`secret`] (secrets by name), [`trace`] (trace context), [`id`] and
+//! [`access`] (what a client may do, for which tenants), [`secret`] (secrets by name),
+//! [`http`] (which servers guests may call, and how requests call functions), [`trace`] (trace context), [`id`] and
 //! [`failure`]. Must not: do I/O, read a clock, draw a random number, start a thread. Whatever depends on the outside comes in as an argument, so one model serves a real
 //! node, the deterministic simulation and capacity planning.
 
