@@ -73,7 +73,7 @@ impl Caller {
             self.has(tenant)?;
         }
         if let Request::List(list) = request
-            && let Some(Ok(tenant)) = list.tenant().map(str::parse)
+            && let Some(Ok(tenant)) = list.tenant().map(str::parse::<TenantName>)
         {
             self.has(&tenant)?;
         }

@@ -181,8 +181,8 @@ impl Session {
         })
     }
 
-    /// Whether the client may map a value: it is the node's own user on this machine, and with the value it sees all that its tenant has in that
-    /// segment. What it submitted for another tenant comes in chunks.
+    /// Whether the client may map a value: it is the node's own user, at the socket, and with the value it sees all that its
+    /// tenant has in that segment. What it submitted for another tenant comes in chunks.
     fn may_map(&self, view: &View) -> bool {
         self.caller.is_own() && view.object().tenant() == &self.tenant && view.place().is_some()
     }

@@ -36,7 +36,8 @@ pub enum ServeError {
     },
     /// Others cannot reach the socket, or could put another one in its place.
     #[error(
-        "the folder {} {fault}, and with --users others are to find the socket there, and only you to change it: choose          another --address, or chmod 755 it", path.display()
+        "the folder {} {fault}, and with --users others are to find the socket there, and only you to change it: choose \
+         another --address, or chmod 755 it", path.display()
     )]
     SharedFolder {
         /// The folder.

@@ -21,7 +21,7 @@ use super::session::refusal;
 #[derive(Debug, thiserror::Error)]
 pub enum UsersError {
     /// It cannot be read.
-    #[error("the file of users {} cannot be read: {source}; check the path and its permissions", path.display())]
+    #[error("the file of users {} cannot be read: check the path and its permissions", path.display())]
     Read {
         /// The file.
         path: PathBuf,
