@@ -14,7 +14,7 @@ use crate::node::Node;
 /// Somebody elsewhere, with a token that was made so.
 fn client(cluster: &Cluster, args: &[&str]) -> Client {
     let client = Client::new(&cluster.address);
-    let token = cluster.head.token(&[&["--client"], args].concat());
+    let token = cluster.head.token(&[&["--client"][..], args].concat());
     client.command(&["login", &token]).ok();
     client
 }
@@ -47,7 +47,7 @@ fn is_hidden(client: &Client, args: &[&str], theirs: &str) {
     let said = |id: &str| {
         let args: Vec<&str> = args
             .iter()
-            .map(|it| if *it == "ID" { id } else { it })
+            .map(|it| if *it == "ID" { id } else { *it })
             .collect();
         let Ended { code, stderr, .. } = client.command(&args).run();
         (code, stderr.replace(id, "ID"))
@@ -65,7 +65,8 @@ fn what_is_another_tenants_does_not_exist() {
     let mine = texts(["submitter", "a", "a"]);
     assert_eq!(who(alice.command(&["whoami"])), mine);
     // What bob has: a task that runs, one that has ended and its result, an object, an actor.
-    let spins = bob.submit("spin()").arg("--detach").ok().trim().to_owned();
+    let spins = bob.submit("spin()").args(["--detach", "--cpus", "0"]).ok();
+    let spins = spins.trim();
     let ended = bob
         .submit("add(40, 2)")
         .arg("--detach")
@@ -76,13 +77,15 @@ fn what_is_another_tenants_does_not_exist() {
     let put = bob.command(&["put"]).arg(guest("graph")).ok();
     let put = put.trim();
     let create = bob.command(&["actor", "create"]).arg(guest("graph"));
-    create.args(["counter", "10", "--name", "total"]).ok();
+    create
+        .args(["counter", "10", "--name", "total", "--cpus", "0"])
+        .ok();
     let actors = rows(&bob, &["list", "actors"], "actors");
     let actor = actors[0]["id"].as_str().expect("an id");
     let jobs = rows(&bob, &["list", "jobs"], "jobs");
     let job = jobs[0]["id"].as_str().expect("an id");
 
-    for id in [&*spins, &ended, actor, job] {
+    for id in [spins, &ended, actor, job] {
         for command in ["get", "explain", "cancel", "logs"] {
             is_hidden(&alice, &[command, "ID"], id);
         }
@@ -124,14 +127,14 @@ fn what_is_another_tenants_does_not_exist() {
     // The operator sees both, and nothing of bob's has ended.
     let state = cluster
         .head
-        .command(&["get", "--tenant", "b", &spins])
+        .command(&["get", "--tenant", "b", spins])
         .json(0);
     assert_eq!(state["state"], "running");
     assert_eq!(
         bob.command(&["actor", "call", "total", "add(5)"]).ok(),
         "15\n"
     );
-    bob.command(&["cancel", &spins]).ok();
+    bob.command(&["cancel", spins]).ok();
 }
 
 #[test]

@@ -89,8 +89,8 @@ impl Tenants {
         if names.len() > Self::MAX || bytes > Self::MAX_BYTES {
             return Err(ParseAccessError::TooMany(names.len()));
         }
-        let names = names.into_iter().map(str::parse);
-        Ok(Self::These(names.collect::<Result<_, _>>()?))
+        let names = names.into_iter().map(str::parse::<TenantName>);
+        Ok(Self::These(names.collect::<Result<BTreeSet<_>, _>>()?))
     }
 
     /// One tenant and those below it.
