@@ -110,7 +110,8 @@ mod tests {
 
     #[tokio::test]
     async fn addresses_of_names_are_found() {
-        let found = look_up("localhost", 80, &TenantName::default());
+        let tenant = TenantName::default();
+        let found = look_up("localhost", 80, &tenant);
         let found = found.await.unwrap();
         assert!(!found.is_empty());
         assert!(found.iter().all(|it| it.ip().is_loopback()), "{found:?}");

@@ -7,6 +7,7 @@ use crate::group::{GroupKind, GroupSpec};
 use crate::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
 use crate::resource::{Amount, Request as Bundle, ResourceName, ResourceSet};
 use crate::scheduler::Setting;
+use crate::secret::SecretName;
 use crate::value::Encoded;
 
 const TASK: TaskId = TaskId::from_bytes([7; 16]);
@@ -187,11 +188,20 @@ fn of_work() -> Vec<Request> {
         Request::CreateGroup(Box::new(group)),
         Request::RemoveGroup("ab".into()),
         Request::Given(TASK),
+        Request::SetSecret {
+            name: secret(),
+            value: Bytes(b"s".to_vec()),
+        },
+        Request::RemoveSecret(secret()),
         Request::StopService {
             name: "s".into(),
             patience_ms: 1,
         },
     ]
+}
+
+fn secret() -> SecretName {
+    "S".parse().expect("it is a name")
 }
 
 fn of_looks() -> Vec<Request> {
@@ -224,6 +234,7 @@ fn of_looks() -> Vec<Request> {
             timeout_ms: None,
         },
         Request::Status,
+        Request::Secrets,
         Request::WhoAmI,
         Request::Scheduling(Vec::new()),
     ]

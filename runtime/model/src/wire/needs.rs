@@ -47,6 +47,8 @@ impl Request {
             | Self::RanAt(_)
             | Self::GroupReady { .. }
             | Self::Status
+            // Their names.
+            | Self::Secrets
             | Self::WhoAmI => (Viewer, Place::Anywhere),
             Self::List(list) => (list.what.role(), Place::Anywhere),
             Self::Scheduling(choices) => match choices.is_empty() {
@@ -76,6 +78,8 @@ impl Request {
             | Self::RemoveGroup(_)
             // With its environment, in which there may be secrets.
             | Self::Given(_)
+            | Self::SetSecret { .. }
+            | Self::RemoveSecret(_)
             | Self::StopService { .. } => (Submitter, Place::Anywhere),
             Self::Submit(submit)
             | Self::SubmitOnce { submit, .. }
@@ -97,6 +101,18 @@ impl Request {
             Self::Stop { .. } | Self::Dashboard => (Operator, Place::Machine),
         };
         Needs { role, place }
+    }
+
+    /// What it would have a guest reach.
+    pub fn grants(&self) -> Option<&Grants> {
+        match self {
+            Self::Submit(submit)
+            | Self::SubmitOnce { submit, .. }
+            | Self::SubmitAll { submit, .. } => Some(&submit.grants),
+            Self::Create(create) => Some(&create.grants),
+            Self::Serve(serve) => Some(&serve.grants),
+            _ => None,
+        }
     }
 
     /// The tenant that it names, if it names one that is not the session's.

@@ -195,7 +195,8 @@ mod tests {
             (
                 _,
                 "Get" | "GetAll" | "Wait" | "FindObject" | "Release" | "ReleaseActor" | "Unpin"
-                | "Describe" | "Explain" | "Logs" | "RanAt" | "GroupReady" | "Status" | "WhoAmI",
+                | "Describe" | "Explain" | "Logs" | "RanAt" | "GroupReady" | "Status" | "WhoAmI"
+                | "Secrets",
             ) => true,
             (Role::Viewer, _) => false,
             (_, _) => !has_dir || origin == Origin::Own,

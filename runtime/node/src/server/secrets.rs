@@ -8,7 +8,6 @@ use wasmrun_model::wire::{
     Bytes, Grants, MAX_FRAME_BYTES, Refusal, RefusalKind, Request, Response, Terms,
 };
 
-use super::origin::grants;
 use super::session::{Session, refusal};
 use crate::cluster::now_s;
 use crate::guests::secrets::{SecretError, StoredSecret};
@@ -114,7 +113,7 @@ fn wanted(request: &Request) -> Option<(&Grants, &Terms)> {
         Request::Serve(serve) => &serve.terms,
         _ => return None,
     };
-    Some((grants(request)?, terms))
+    Some((request.grants()?, terms))
 }
 
 fn refused(error: SecretError) -> Refusal {
