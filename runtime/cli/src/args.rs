@@ -9,6 +9,7 @@
 
 mod amount;
 mod array;
+mod audit;
 mod bench;
 mod clients;
 mod dashboard;
@@ -47,6 +48,7 @@ use wasmrun_model::secret::SecretUse;
 use crate::fail::Failure;
 
 pub use self::array::ArrayOptions;
+pub use self::audit::{Audit, AuditCommand, AuditOptions};
 pub use self::bench::{Bench, IdleNode};
 pub use self::clients::ClientCommand;
 pub use self::dashboard::{Dashboard, PageOptions};
@@ -196,6 +198,8 @@ pub enum Command {
         #[command(subcommand)]
         command: SecretCommand,
     },
+    /// Show who has changed what in the cluster, from where and when.
+    Audit(Audit),
     /// Say what tenants are due of the cluster: weights and guaranteed minima.
     Tenant {
         #[command(subcommand)]

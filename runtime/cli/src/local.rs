@@ -84,6 +84,7 @@ pub fn config(options: &NodeOptions) -> Result<NodeConfig, Failure> {
             capacity_bytes: options.spill_size,
         }),
         resources: resources.collect::<Result<_, _>>()?,
+        audit: None,
         cluster: None,
         engine: EngineConfig {
             cache_dir: cache_dir(options.cache_dir.as_deref()),

@@ -204,6 +204,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         Command::Object { command } => things::objects::object(command, &cli.global, printer),
         Command::Actor { command } => things::actors::actor(command, &cli.global, printer),
         Command::Group { command } => things::groups::group(command, &cli.global, printer),
+        Command::Audit(audit) => things::audit::audit(audit, &cli.global, printer),
         Command::Client { command } => things::clients::client(command, &cli.global, printer),
         Command::Secret { command } => things::secrets::secret(command, &cli.global, printer),
         Command::Tenant { command } => things::tenants::tenant(command, &cli.global, printer),

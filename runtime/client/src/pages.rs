@@ -25,6 +25,7 @@ impl Client {
             match (&mut all.rows, more.rows) {
                 (Rows::Tasks(all), Rows::Tasks(more)) => all.extend(more),
                 (Rows::Jobs(all), Rows::Jobs(more)) => all.extend(more),
+                (Rows::Audit(all), Rows::Audit(more)) => all.extend(more),
                 _ => return Err(Error::Unexpected("pages of another list".into())),
             }
             all.next = more.next;
@@ -48,6 +49,7 @@ fn len(rows: &Rows) -> usize {
     match rows {
         Rows::Tasks(rows) => rows.len(),
         Rows::Jobs(rows) => rows.len(),
+        Rows::Audit(rows) => rows.len(),
         _ => 0,
     }
 }

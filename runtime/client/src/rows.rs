@@ -25,9 +25,9 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
 
 use crate::wire::{
-    AccessRow, ActorDetail, ActorRow, Amounts, ClientRow, GroupRow, Held, Holder, JobDetail,
-    JobRow, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows, ServiceRow,
-    ShareRow, Silent, TaskDetail, TaskRow, TenantRow, TokenRow, What,
+    AccessRow, ActorDetail, ActorRow, Amounts, AuditRow, ClientRow, GroupRow, Held, Holder,
+    JobDetail, JobRow, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows,
+    ServiceRow, ShareRow, Silent, TaskDetail, TaskRow, TenantRow, TokenRow, What,
 };
 
 /// The version of the state API: `version` of each answer.
@@ -218,9 +218,24 @@ objects! {
         "age_ms": row.age_ms,
         "left_ms": row.left_ms,
     }
-    |row: AccessRow| of row.client; {
         "role": row.role.name(),
         "tenants": row.tenants,
+    }
+    |row: AuditRow| {
+        "sequence": row.sequence,
+        "time": row.time,
+        "time_us": row.time_us,
+        "node": row.node,
+        "who": row.who,
+        "from": row.from,
+        "tenant": row.tenant,
+        "action": row.action,
+        "subject": row.subject,
+        "job": row.job.map(|id| id.to_string()),
+        "details": row.details,
+        "outcome": row.outcome,
+        "kind": row.kind,
+        "error": row.error,
     }
     |status: NodeStatus| {
         "node": status.name,
@@ -341,6 +356,7 @@ pub fn list(what: What, listed: &Listed, due: &[ShareRow]) -> Json {
         Rows::Clients(rows) => all(rows),
         Rows::Access(rows) => all(rows),
         Rows::Services(rows) => all(rows),
+        Rows::Audit(rows) => all(rows),
     };
     let mut object = Map::new();
     listed.silent.add_to(&mut object);
@@ -365,6 +381,7 @@ pub const fn name(what: What) -> &'static str {
         What::Groups => "groups",
         What::Clients | What::Access => "clients",
         What::Services => "services",
+        What::Audit => "audit",
     }
 }
 
@@ -385,6 +402,7 @@ pub fn fields(what: What) -> Vec<&'static str> {
         What::Clients => ClientRow::FIELDS.to_vec(),
         What::Access => [ClientRow::FIELDS, AccessRow::FIELDS].concat(),
         What::Services => ServiceRow::FIELDS.to_vec(),
+        What::Audit => AuditRow::FIELDS.to_vec(),
     }
 }
 
@@ -442,6 +460,7 @@ mod tests {
             ("Tokens", What::Tokens),
             ("Clients", What::Access),
             ("Services", What::Services),
+            ("Audit", What::Audit),
         ];
         for (heading, what) in lists {
             has(heading, &fields(what));

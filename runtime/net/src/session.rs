@@ -265,7 +265,10 @@ pub(crate) async fn admit(
         error
     };
     if core.sessions.is_revoked(role) {
-        let why = "its certificate was revoked".into();
+        let why = match role {
+            Some(Role::Client(client)) => format!("the certificate of client {client} was revoked"),
+            _ => "its certificate was revoked".to_owned(),
+        };
         let error = ConnectError::Untrusted { address, why };
         return Err(closed(Close::Revoked, error));
     }

@@ -30,6 +30,7 @@
 #![recursion_limit = "256"]
 
 mod actor;
+mod audit;
 mod client;
 mod cluster;
 mod groups;
@@ -48,6 +49,10 @@ mod testing;
 
 pub use crate::actor::Actor;
 pub use crate::actor::ActorOptions;
+pub use crate::audit::{
+    AuditBreak, AuditCheck, AuditConfig, AuditError, DEFAULT_AUDIT_BYTES, LineFiles, audit_dir,
+    stamp, verify_audit,
+};
 pub use crate::client::{CallError, Client, GetError};
 pub use crate::cluster::{
     ClusterConfig, ClusterError, DEFAULT_PORT, EtcdOptions, EtcdTls, JoinToken, ParseTokenError,

@@ -19,6 +19,7 @@ use wasmrun_model::scheduler::Status;
 use wasmrun_net::TokenKind;
 use wasmrun_store::{Backing, SpillConfig, Store, StoreConfig};
 
+use crate::audit::{Audit, AuditConfig, AuditError};
 use crate::client::Client;
 use crate::cluster::{
     self, Cluster, ClusterConfig, ClusterError, Face, JoinToken, Offer, Opened, TokensError,
@@ -59,6 +60,8 @@ pub struct NodeConfig {
     pub room_patience: Option<Duration>,
     /// How many bytes the history of tasks that have ended may take; [`DEFAULT_HISTORY_BYTES`] if not given.
     pub history_bytes: Option<u64>,
+    /// Where it writes down who has changed what; nowhere if not given.
+    pub audit: Option<AuditConfig>,
     /// How it is part of a cluster; alone if not given.
     pub cluster: Option<ClusterConfig>,
     /// What tasks and actors get that ask for nothing, and the most that one may ask for.
@@ -128,6 +131,9 @@ pub enum StartError {
     /// There can be no object store.
     #[error("the object store: {0}")]
     Store(#[from] wasmrun_store::OpenError),
+    /// It could not write down who changes what.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// It does not come into its cluster.
     #[error(transparent)]
     Cluster(#[from] ClusterError),
@@ -154,6 +160,7 @@ pub struct Node {
     pub(crate) cluster: Option<Arc<Cluster>>,
     /// and what it exchanges with others there.
     pub(crate) exchange: Option<Arc<Exchange>>,
+    pub(crate) audit: Arc<Audit>,
     executor: Option<Executor>,
     control: Option<tokio::runtime::Runtime>,
     /// Where objects come and go, in a cluster. On two cores it is one thread: several would wake each other for each
@@ -181,6 +188,7 @@ impl Node {
         let control_threads = if config.cluster.is_some() { 2 } else { 1 };
         let control = runtime("wasmrun-control", control_threads)?;
         let name = node_name(config.name.as_deref().unwrap_or(&machine.name));
+        let audit = Arc::new(Audit::new(config.audit.clone()));
         let mut bulk = None;
         let opened = match &config.cluster {
             Some(cluster) => {
@@ -190,7 +198,7 @@ impl Node {
                 };
                 let threads = if machine.cpus > 2 { 2 } else { 1 };
                 let bulk = &*bulk.insert(runtime("wasmrun-bulk", threads)?);
-                Some(control.block_on(cluster::open(cluster, face, bulk.handle()))?)
+                Some(control.block_on(cluster::open(cluster, face, bulk.handle(), &audit))?)
             }
             None => None,
         };
@@ -204,6 +212,7 @@ impl Node {
         let accelerator = machine.gpu_model.as_deref().filter(|_| !gpus.is_zero());
         let accelerator = accelerator.and_then(accelerator_type);
         let info = info(opened.as_ref(), name, &config.labels, accelerator)?;
+        audit.begin(info.name.as_str())?;
         let offer = Offer {
             info: info.clone(),
             total: resources
@@ -238,6 +247,7 @@ impl Node {
             shared,
             cluster: None,
             exchange: None,
+            audit,
             executor: Some(executor),
             control: Some(control),
             bulk,
@@ -394,6 +404,7 @@ impl Drop for Node {
         }
         drop(self.executor.take());
         self.leave_cluster();
+        self.audit.end();
         // Connections that moved there have their timers where the network is, so nothing of it may run any more when
         // that ends. In a thread, because whoever drops the node may be in a runtime, where nobody may wait.
         if let Some(bulk) = self.bulk.take() {

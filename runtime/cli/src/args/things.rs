@@ -192,6 +192,17 @@ pub struct WatchOptions {
     /// How much all these files of the node may come to: the oldest go first.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB", requires = "history_dir")]
     pub history_files: u64,
+    /// Where the audit is kept: who has changed what, from where [default in a cluster: audit in --state-dir].
+    ///
+    /// One JSON object a line. A node that is in no cluster keeps one if this is given.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub audit_dir: Option<PathBuf>,
+    /// How much all files of the node's audit may come to: the oldest go first.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB")]
+    pub audit_files: u64,
+    /// Refuse all changes while they cannot be written to the audit.
+    #[arg(long)]
+    pub audit_required: bool,
     /// Tell an OpenTelemetry collector of each attempt that ends: http://HOST:PORT, OTLP over gRPC.
     ///
     /// A span for each, and numbers of them. With --local only the first node does.

@@ -1,11 +1,8 @@
 //! The history of a node in files: each attempt of its tasks that ends is a line of JSON.
 //!
-//! Owns the files of one node in a folder: their names, what a line is, when the next one begins and which go. Must not: hold
-//! up the node, or end it. What cannot be written is counted, said in the log, and noted in the files once that can be.
+//! Owns what a line is, and the thread that writes it; [`LineFiles`] has the files. Must not: hold up the node, or end it. What cannot be written is counted, said in the log, and noted in the files once that can be.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,11 +15,10 @@ use tokio::sync::oneshot;
 use wasmrun_client::rows::Object;
 use wasmrun_client::wire::TaskRow;
 use wasmrun_model::units;
-use wasmrun_node::{EndedAttempts, Server};
+use wasmrun_node::{EndedAttempts, LineFiles, Server, stamp};
 
 use crate::args::WatchOptions;
 use crate::fail::{Exit, Failure};
-use crate::log;
 
 /// How many attempts may wait to be written.
 const MOST_WAITING: usize = 100_000;
@@ -30,10 +26,6 @@ const MOST_WAITING: usize = 100_000;
 const MOST_AT_ONCE: usize = 1000;
 /// How large a file becomes, in bytes.
 const FILE_BYTES: u64 = 64 << 20;
-/// How many files there are room for at least: with little room, files are smaller.
-const PART: u64 = 8;
-/// How long one file is written.
-const FILE_TIME: time::Duration = time::Duration::DAY;
 /// The least that all files may have.
 const LEAST_BYTES: u64 = 1 << 20;
 /// How often the log says that attempts are missing.
@@ -73,11 +65,7 @@ impl Folder {
 
 /// Makes a folder, if there is none, and a file in it, which is deleted.
 fn check(dir: &Path) -> io::Result<()> {
-    if dir.exists() && !dir.is_dir() {
-        return Err(io::Error::other("it is a file"));
-    }
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(dir)?;
+    LineFiles::make(dir)?;
     let file = tempfile::Builder::new()
         .prefix(".wasmrun-")
         .tempfile_in(dir);
@@ -151,31 +139,18 @@ async fn write(mut files: Files, mut attempts: EndedAttempts, mut stopped: onesh
 /// The files of a node.
 struct Files {
     dir: PathBuf,
-    /// What their names begin with.
-    prefix: String,
-    file_bytes: u64,
-    most_bytes: u64,
-    open: Option<Open>,
+    lines: LineFiles,
     /// Attempts that are in no file and that no line counts yet.
     missed: u64,
     said: Option<Instant>,
 }
 
-/// A file that is written.
-struct Open {
-    file: File,
-    bytes: u64,
-    since: OffsetDateTime,
-}
-
 impl Files {
     fn new(folder: Folder, node: &str) -> Self {
+        let prefix = format!("wasmrun-{node}-");
         Self {
+            lines: LineFiles::new(folder.dir.clone(), prefix, FILE_BYTES, folder.most_bytes),
             dir: folder.dir,
-            prefix: format!("wasmrun-{node}-"),
-            file_bytes: FILE_BYTES.min(folder.most_bytes / PART),
-            most_bytes: folder.most_bytes,
-            open: None,
             missed: 0,
             said: None,
         }
@@ -189,68 +164,10 @@ impl Files {
         if text.is_empty() {
             return;
         }
-        match self.write(text.as_bytes(), now) {
+        match self.lines.write(text.as_bytes(), now) {
             Ok(()) => self.missed = 0,
             Err(error) => self.miss(rows.len() as u64, &error),
         }
-    }
-
-    /// Writes whole lines, or nothing.
-    fn write(&mut self, lines: &[u8], now: OffsetDateTime) -> io::Result<()> {
-        let bytes = lines.len() as u64;
-        let goes_on =
-            |open: &Open| open.bytes + bytes <= self.file_bytes && now - open.since < FILE_TIME;
-        let mut open = match self.open.take().filter(goes_on) {
-            Some(open) => open,
-            None => self.begin(now)?,
-        };
-        if let Err(error) = open.file.write_all(lines) {
-            // A part of it may be there, which ends within a line.
-            let _ = open.file.set_len(open.bytes);
-            return Err(error);
-        }
-        open.bytes += bytes;
-        self.open = Some(open);
-        Ok(())
-    }
-
-    /// Begins a file. The oldest ones go, so that there is room for it.
-    fn begin(&self, now: OffsetDateTime) -> io::Result<Open> {
-        let mut files = self.files()?;
-        let mut bytes: u64 = files.iter().map(|(_, bytes)| bytes).sum();
-        files.sort();
-        for (path, size) in files {
-            if bytes + self.file_bytes <= self.most_bytes {
-                break;
-            }
-            std::fs::remove_file(path)?;
-            bytes -= size;
-        }
-        let name = format!("{}{}.jsonl", self.prefix, second(now));
-        // A node that has been started twice in this second goes on with the same one.
-        let mut options = OpenOptions::new();
-        let options = options.append(true).create(true).mode(0o600);
-        let file = options.open(self.dir.join(name))?;
-        Ok(Open {
-            bytes: file.metadata()?.len(),
-            file,
-            since: now,
-        })
-    }
-
-    /// This node's files, and how large they are.
-    fn files(&self) -> io::Result<Vec<(PathBuf, u64)>> {
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(&self.dir)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let rest = name.to_str().and_then(|it| it.strip_prefix(&self.prefix));
-            let time = rest.and_then(|it| it.strip_suffix(".jsonl"));
-            if time.is_some_and(is_second) {
-                files.push((entry.path(), entry.metadata()?.len()));
-            }
-        }
-        Ok(files)
     }
 
     /// Counts attempts that are in no file, and says so now and then.
@@ -284,19 +201,7 @@ fn line(row: &TaskRow) -> Json {
 /// A time in microseconds since 1970, as RFC 3339 has it.
 fn time_of(us: u64) -> Option<String> {
     let time = OffsetDateTime::from_unix_timestamp_nanos(i128::from(us) * 1000);
-    time.ok().map(log::stamp)
-}
-
-/// A time to the second, as names of files have it: `20260102T030405Z`.
-fn second(time: OffsetDateTime) -> String {
-    let text = log::stamp(time);
-    let (second, _) = text.split_once('.').unwrap_or((&*text, ""));
-    second.replace(['-', ':'], "") + "Z"
-}
-
-fn is_second(text: &str) -> bool {
-    let is_its = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'T' | b'Z');
-    text.len() == "20260102T030405Z".len() && text.bytes().all(is_its)
+    time.ok().map(stamp)
 }
 
 #[cfg(test)]
@@ -326,17 +231,6 @@ mod tests {
         OffsetDateTime::from_unix_timestamp(1_700_000_000 + second).unwrap()
     }
 
-    fn files_in(dir: &Path, file_bytes: u64, most_bytes: u64) -> Files {
-        let folder = Folder {
-            dir: dir.to_owned(),
-            most_bytes,
-        };
-        Files {
-            file_bytes,
-            ..Files::new(folder, "n1")
-        }
-    }
-
     /// The names of all files, and the lines in them.
     fn read(dir: &Path) -> Vec<(String, Vec<Json>)> {
         let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
@@ -350,10 +244,6 @@ mod tests {
             .collect();
         files.sort_by(|a, b| a.0.cmp(&b.0));
         files
-    }
-
-    fn names(dir: &Path) -> Vec<String> {
-        read(dir).into_iter().map(|(name, _)| name).collect()
     }
 
     #[test]
@@ -379,49 +269,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_ends_when_it_is_full_or_old() {
-        let dir = tempfile::tempdir().unwrap();
-        let bytes = line(&row(0)).to_string().len() as u64 + 1;
-        let mut files = files_in(dir.path(), 2 * bytes, 1 << 20);
-        for second in 0..3 {
-            files.append(&[row(0)], at(second));
-        }
-        files.append(&[row(0)], at(2 + 86_400));
-        let read = read(dir.path());
-        let found: Vec<_> = read.iter().map(|(name, it)| (&**name, it.len())).collect();
-        let expected = [
-            ("wasmrun-n1-20231114T221320Z.jsonl", 2),
-            ("wasmrun-n1-20231114T221322Z.jsonl", 1),
-            ("wasmrun-n1-20231115T221322Z.jsonl", 1),
-        ];
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn the_oldest_files_of_the_node_go() {
-        let dir = tempfile::tempdir().unwrap();
-        let others = ["wasmrun-n1-b-20231114T221300Z.jsonl", "wasmrun-n1-x.jsonl"];
-        for other in others {
-            std::fs::write(dir.path().join(other), "{}\n").unwrap();
-        }
-        let bytes = line(&row(0)).to_string().len() as u64 + 1;
-        let mut files = files_in(dir.path(), bytes, 3 * bytes);
-        for second in 0..5 {
-            files.append(&[row(0)], at(second));
-        }
-        let own = [
-            "wasmrun-n1-20231114T221322Z.jsonl",
-            "wasmrun-n1-20231114T221323Z.jsonl",
-            "wasmrun-n1-20231114T221324Z.jsonl",
-        ];
-        assert_eq!(names(dir.path()), [&own[..], &others[..]].concat());
-    }
-
-    #[test]
     fn what_could_not_be_written_is_noted() {
         let dir = tempfile::tempdir().unwrap();
         let history = dir.path().join("history");
-        let mut files = files_in(&history, 1 << 20, 1 << 20);
+        let folder = Folder {
+            dir: history.clone(),
+            most_bytes: LEAST_BYTES,
+        };
+        let mut files = Files::new(folder, "n1");
         files.append(&[row(0), row(1)], at(0));
         files.append(&[row(2)], at(1));
         check(&history).unwrap();

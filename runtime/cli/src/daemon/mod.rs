@@ -1,5 +1,6 @@
 //! `wasmrun node`: a node that other commands find, and its cluster.
 
+mod audit;
 pub mod cluster;
 mod history;
 mod notify;
@@ -232,6 +233,7 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     if let Some(several) = &several {
         several.share(&mut config);
     }
+    config.audit = audit::config(&options.watch, config.cluster.as_ref())?;
     let is_head = options.cluster.head || several.is_some();
     let (users, history) = (users(options)?, Folder::open(&options.watch)?);
     let page = BoundPage::bind(&options.page)?;

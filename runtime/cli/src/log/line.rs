@@ -9,6 +9,7 @@ use serde_json::{Map, Value as Json};
 use time::OffsetDateTime;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
+use wasmrun_node::stamp;
 
 /// The longest text of a field or message, in bytes; what is more is cut.
 const MOST_FIELD_BYTES: usize = 2048;
@@ -190,21 +191,6 @@ fn plain(text: &str) -> String {
 fn is_word(text: &str) -> bool {
     let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '"' | '=');
     !text.is_empty() && text.chars().all(is_plain)
-}
-
-/// A time as RFC 3339 has it, in UTC, to the microsecond.
-pub fn stamp(time: OffsetDateTime) -> String {
-    let (date, clock) = (time.date(), time.time());
-    format!(
-        "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:06}Z",
-        date.year(),
-        u8::from(date.month()),
-        date.day(),
-        clock.hour(),
-        clock.minute(),
-        clock.second(),
-        clock.microsecond()
-    )
 }
 
 fn colour(level: Level) -> u8 {

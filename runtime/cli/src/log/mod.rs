@@ -22,7 +22,7 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-pub use self::line::stamp;
+pub use wasmrun_node::stamp;
 
 use self::line::Line;
 use self::rate::{Rate, Verdict};

@@ -1,6 +1,7 @@
 //! What a running node and its cluster have: `list`, `get`, `explain`, `cancel`, `logs`.
 
 pub mod actors;
+pub mod audit;
 pub mod clients;
 pub mod ends;
 mod failures;

@@ -126,6 +126,10 @@ const fn columns(what: What) -> &'static [Column<'static>] {
             text "name" text "node" number "weight" text "min" number "share" text "used"
             number "submitted" number "finished" number "failed" number "cancelled"
         },
+        What::Audit => columns! {
+            text "time" text "node" text "who" text "from" text "tenant" text "action"
+            text "subject" text "outcome" text "error"
+        },
         What::Shares => columns! {
             text "name" number "weight" text "min" number "share" text "used"
         },
@@ -306,7 +310,7 @@ mod tests {
         use wasmrun_client::wire::What::*;
         let lists = [
             Tasks, Attempts, Actors, Objects, Jobs, Modules, Nodes, Members, Clients, Tokens,
-            Groups, Services, Tenants, Shares,
+            Groups, Services, Tenants, Shares, Audit,
         ];
         for what in lists {
             let fields = rows::fields(what);

@@ -699,6 +699,32 @@ fn what_clients_may_do() {
 }
 
 #[test]
+fn the_audit() {
+    let list = List::of(What::Audit);
+    assert_bytes(Request::List(list), "10 0e 00 00 00");
+    let row = AuditRow {
+        sequence: 7,
+        time_us: 300,
+        time: "t".into(),
+        node: "n".into(),
+        who: "w".into(),
+        from: "f".into(),
+        tenant: Some("x".into()),
+        action: "a".into(),
+        subject: None,
+        job: Some(DriverId::from_bytes([8; 16])),
+        details: [("k".to_owned(), "v".to_owned())].into(),
+        outcome: "o".into(),
+        kind: Some("i".into()),
+        error: Some("e".into()),
+    };
+    assert_bytes(
+        listed(Rows::Audit(vec![row])),
+        "0f 0d 01 07 ac 02 01 74 01 6e 01 77 01 66 01 01 78 01 61 00 01 08x16 01 01 6b 01 76 01 6f 01 01 69 01 01 65 01 01 70 01 01 71 01 77",
+    );
+}
+
+#[test]
 fn nodes_are_removed_by_this() {
     let remove = Request::RemoveNode {
         node: "n".into(),

@@ -37,6 +37,8 @@ pub enum What {
     Services,
     /// Clients that have a certificate of the cluster, and what they may do.
     Access,
+    /// What was done to the cluster, and by whom: lines of the audit, the last ones first.
+    Audit,
 }
 
 impl What {
@@ -67,6 +69,9 @@ impl What {
             Self::Clients => &["id", "name", "state"],
             Self::Access => &["id", "name", "state", "role"],
             Self::Groups => &["id", "name", "kind", "state", "tenant", "job", "node"],
+            Self::Audit => &[
+                "node", "who", "tenant", "action", "subject", "job", "outcome",
+            ],
         }
     }
 }
@@ -122,6 +127,7 @@ impl What {
                 "removing",
                 "unowned",
             ],
+            (Self::Audit, "outcome") => &["done", "refused", "unknown"],
             _ => return None,
         })
     }
@@ -141,7 +147,8 @@ pub struct List {
     pub filters: Vec<(String, String)>,
     /// How many rows at most; [`Rows::MAX`](super::Rows::MAX) at most, and if it is 0.
     pub limit: u32,
-    /// Only rows behind this place: [`Listed::next`](super::Listed::next) of the page before. For tasks, attempts and jobs.
+    /// Only rows behind this place: [`Listed::next`](super::Listed::next) of the page before. For tasks, attempts, jobs and the
+    /// audit.
     pub after: Option<String>,
 }
 

@@ -55,10 +55,10 @@ pub use message::{
 };
 pub use needs::{Needs, Place};
 pub use view::{
-    AccessRow, ActorDetail, ActorRow, Amounts, ClientRow, GroupBundle, GroupRow, Holder, JobDetail,
-    JobRow, JobTasks, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Phases,
-    Rows, Run, SecretRow, ServiceRow, ShareRow, Silent, StoreStatus, TaskDetail, TaskRow, TenantRow,
-    TokenRow,
+    AccessRow, ActorDetail, ActorRow, Amounts, AuditRow, ClientRow, GroupBundle, GroupRow, Holder,
+    JobDetail, JobRow, JobTasks, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow,
+    Phases, Rows, Run, SecretRow, ServiceRow, ShareRow, Silent, StoreStatus, TaskDetail, TaskRow,
+    TenantRow, TokenRow,
 };
 pub use work::{
     Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Job, Limits, Net,

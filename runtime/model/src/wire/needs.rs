@@ -157,7 +157,7 @@ impl What {
             | Self::Shares
             | Self::Attempts
             | Self::Services => Viewer,
-            Self::Tokens | Self::Clients | Self::Access => Operator,
+            Self::Tokens | Self::Clients | Self::Access | Self::Audit => Operator,
         }
     }
 }

@@ -36,6 +36,7 @@ pub enum Rows {
     Clients(Vec<ClientRow>),
     Services(Vec<ServiceRow>),
     Access(Vec<AccessRow>),
+    Audit(Vec<AuditRow>),
 }
 
 impl Rows {
@@ -543,6 +544,39 @@ pub struct AccessRow {
     pub role: Role,
     /// For whom.
     pub tenants: Tenants,
+}
+
+/// A line of the audit of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditRow {
+    /// Its number among the lines of that node, from 1.
+    pub sequence: u64,
+    /// When it was answered, in microseconds since 1970, by the clock of that node.
+    pub time_us: u64,
+    /// The same as RFC 3339 has it.
+    pub time: String,
+    /// The node that was asked.
+    pub node: String,
+    /// Who has asked.
+    pub who: String,
+    /// From where.
+    pub from: String,
+    /// The tenant of its session.
+    pub tenant: Option<String>,
+    /// What was asked for, as the command line calls it.
+    pub action: String,
+    /// What it was done to.
+    pub subject: Option<String>,
+    /// The job that it belongs to.
+    pub job: Option<DriverId>,
+    /// What else is to be known: no arguments of tasks, and no secrets.
+    pub details: BTreeMap<String, String>,
+    /// `done`, `refused`, or `unknown` where the client was gone before the answer.
+    pub outcome: String,
+    /// Of one that was refused, what kind of reason it had,
+    pub kind: Option<String>,
+    /// and the reason.
+    pub error: Option<String>,
 }
 
 /// A node in numbers.

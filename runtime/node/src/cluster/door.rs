@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use wasmrun_control::remote::{Server, Session as StoreSession};
 use wasmrun_model::id::{Incarnation, NodeId};
-use wasmrun_net::{BulkRefusal, BulkSender, Event, Peer, Range, Service, Session};
+use wasmrun_net::{BulkRefusal, BulkSender, ConnectError, Event, Peer, Range, Service, Session};
 
 use super::clock::now_s;
 use super::link;
@@ -19,6 +19,7 @@ use super::members::Members;
 use super::protocol::{ClusterProtocol, OneWay, Request, Response};
 use super::secrets::Keys;
 use super::views::Views;
+use crate::audit::{Audit, Entry, Outcome};
 use crate::peers::{self, Work};
 
 /// Where peers come in.
@@ -32,6 +33,7 @@ pub(super) struct Door {
     sessions: Mutex<BTreeMap<NodeId, StoreSession>>,
     /// Who serves clients, once somebody does.
     clients: Mutex<Option<Weak<dyn Clients>>>,
+    audit: Arc<Audit>,
 }
 
 /// Who serves clients of other machines.
@@ -46,6 +48,7 @@ impl Door {
         views: Arc<Views>,
         keys: Arc<Keys>,
         server: Option<Server>,
+        audit: Arc<Audit>,
     ) -> Self {
         Self {
             members,
@@ -54,6 +57,7 @@ impl Door {
             server,
             sessions: Mutex::default(),
             clients: Mutex::default(),
+            audit,
         }
     }
 
@@ -158,9 +162,31 @@ impl Service<ClusterProtocol> for Door {
     }
 
     fn event(&self, event: Event<ClusterProtocol>) {
-        if let Event::Lost { id, .. } = event {
-            // What it asks next counts anew.
-            self.sessions.lock().remove(&id);
+        match event {
+            Event::Lost { id, .. } => {
+                // What it asks next counts anew.
+                self.sessions.lock().remove(&id);
+            }
+            Event::Refused { from, why } if is_turned_away(&why) => {
+                self.audit.add_stranger(Entry {
+                    outcome: Outcome::Refused {
+                        kind: "certificate".to_owned(),
+                        why: why.to_string(),
+                    },
+                    ..Entry::new("unknown".to_owned(), from.to_string(), "connect")
+                });
+            }
+            Event::Refused { .. } | Event::Connected { .. } => {}
         }
     }
+}
+
+/// Whether somebody was not let in because of who it is, and not because of the network between.
+fn is_turned_away(why: &ConnectError) -> bool {
+    matches!(
+        why,
+        ConnectError::Untrusted { .. }
+            | ConnectError::NotValidNow { .. }
+            | ConnectError::WeRefuse { .. }
+    )
 }

@@ -32,6 +32,7 @@ use super::state::{CONTROL, Head, StateDir, StateError};
 use super::tokens::StoreEnroll;
 use super::views::Views;
 use super::{Cluster, membership, removed, renew};
+use crate::audit::Audit;
 
 /// The port that a node listens at if nobody says otherwise.
 pub const DEFAULT_PORT: u16 = 7461;
@@ -202,6 +203,7 @@ pub(crate) async fn open(
     config: &ClusterConfig,
     face: Face,
     bulk: &Handle,
+    audit: &Arc<Audit>,
 ) -> Result<Opened, ClusterError> {
     let state = StateDir::open(&config.state_dir)?;
     let found = match &config.part {
@@ -231,7 +233,7 @@ pub(crate) async fn open(
     let enrolment = match (&found.authority, &own) {
         (Some(authority), Some(store)) => Some(Enrolment {
             authority: authority.clone(),
-            enroll: Arc::new(StoreEnroll(store.clone())),
+            enroll: Arc::new(StoreEnroll::new(store.clone(), audit.clone())),
             lifetime: renew::LIFETIME,
         }),
         _ => None,
@@ -239,7 +241,13 @@ pub(crate) async fn open(
     let plan = plan(config, found.head.as_ref(), enrolment).await?;
     let views = Arc::new(Views::new(id, incarnation));
     let keys = Arc::new(Keys::new(state.path(), found.authority.is_some()));
-    let door = Door::new(members.clone(), views.clone(), keys.clone(), server);
+    let door = Door::new(
+        members.clone(),
+        views.clone(),
+        keys.clone(),
+        server,
+        audit.clone(),
+    );
     let door = Arc::new(door);
     let lines = Arc::new(Lines::new(plan, door, bulk.clone()));
     if let Some(own) = &own {

@@ -22,6 +22,7 @@ use wasmrun_net::{
 
 use super::clock::now_s;
 use super::{Cluster, clients, removed};
+use crate::audit::{Audit, Entry, Outcome};
 
 /// The tokens, as they are written where none has a name.
 #[derive(Debug, Serialize, Deserialize)]
@@ -105,8 +106,68 @@ pub enum TokensError {
     NoHead,
 }
 
+/// Who comes with a token, what that calls it, and what it may do as a client.
+type Admitted = (Role, Option<String>, Option<Access>);
+
 /// Decides who may join, by the tokens in the control store.
-pub(super) struct StoreEnroll(pub(super) Arc<dyn ControlStore>);
+pub(super) struct StoreEnroll {
+    store: Arc<dyn ControlStore>,
+    audit: Arc<Audit>,
+}
+
+impl StoreEnroll {
+    pub(super) fn new(store: Arc<dyn ControlStore>, audit: Arc<Audit>) -> Self {
+        Self { store, audit }
+    }
+
+    /// Lets somebody in, if the token does. With what whoever comes with it is called.
+    async fn admit(&self, applicant: &Applicant) -> Result<Admitted, Refused> {
+        let store = self.store.as_ref();
+        let now_s = now_s();
+        let redeemed = change(store, Some(now_s), |book| {
+            let role = book.tokens.redeem(applicant, now_s);
+            let token = &applicant.token;
+            let access = book.access.get(token).cloned();
+            (role, book.names.get(token).cloned(), access)
+        });
+        let unavailable = |error: &dyn std::error::Error| {
+            tracing::warn!(%error, "a join token could not be checked");
+            Refused::Unavailable
+        };
+        let (role, name, access) = redeemed.await.map_err(|error| unavailable(&error))?;
+        let role = role?;
+        if let Role::Client(client) = role {
+            let known = clients::joined(store, client, name.clone(), access.as_ref()).await;
+            known.map_err(|error| unavailable(&error))?;
+        }
+        Ok((role, name, access))
+    }
+
+    /// Says who has come with a token, or why nobody has.
+    fn note(&self, applicant: &Applicant, admitted: &Result<Admitted, Refused>) {
+        let (action, subject, outcome) = match admitted {
+            Ok((Role::Node(node), ..)) => ("node join", Some(node.to_string()), Outcome::Done),
+            Ok((Role::Client(client), ..)) => {
+                ("client login", Some(client.to_string()), Outcome::Done)
+            }
+            Err(why) => {
+                let (kind, why) = ("token".to_owned(), why.to_string());
+                ("join", None, Outcome::Refused { kind, why })
+            }
+        };
+        let (who, from) = (
+            format!("token {}", applicant.token),
+            applicant.from.to_string(),
+        );
+        let name = admitted.as_ref().ok().and_then(|(_, name, _)| name.clone());
+        self.audit.add(Entry {
+            subject,
+            outcome,
+            details: name.map(|name| ("name", name)).into_iter().collect(),
+            ..Entry::new(who, from, action)
+        });
+    }
+}
 
 impl Enroll for StoreEnroll {
     fn redeem<'a>(
@@ -114,31 +175,15 @@ impl Enroll for StoreEnroll {
         applicant: &'a Applicant,
     ) -> Pin<Box<dyn Future<Output = Result<Redeemed, Refused>> + Send + 'a>> {
         Box::pin(async move {
-            let store = self.0.as_ref();
-            let now_s = now_s();
-            let redeemed = change(store, Some(now_s), |book| {
-                let role = book.tokens.redeem(applicant, now_s);
-                let token = &applicant.token;
-                let access = book.access.get(token).cloned();
-                (role, book.names.get(token).cloned(), access)
-            });
-            let unavailable = |error: &dyn std::error::Error| {
-                tracing::warn!(%error, "a join token could not be checked");
-                Refused::Unavailable
-            };
-            let (role, name, access) = redeemed.await.map_err(|error| unavailable(&error))?;
-            let role = role?;
-            if let Role::Client(client) = role {
-                let known = clients::joined(store, client, name, access.as_ref()).await;
-                known.map_err(|error| unavailable(&error))?;
-            }
-            Ok((role, access))
+            let admitted = self.admit(applicant).await;
+            self.note(applicant, &admitted);
+            admitted.map(|(role, _, access)| (role, access))
         })
     }
 
     fn renew(&self, role: Role) -> Pin<Box<dyn Future<Output = Result<(), Refused>> + Send + '_>> {
         Box::pin(async move {
-            let store = self.0.as_ref();
+            let store = self.store.as_ref();
             let may = match role {
                 Role::Client(client) => clients::renewed(store, client).await,
                 Role::Node(node) => removed::is_removed(store, node)

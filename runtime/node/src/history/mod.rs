@@ -294,7 +294,7 @@ fn is_late(best: &BinaryHeap<Reverse<(Place, usize, usize)>>, limit: usize, plac
 }
 
 /// Does what may take long. Where the thread has other work of a runtime to do, another thread does that meanwhile.
-fn aside<T>(is_long: bool, work: impl FnOnce() -> T) -> T {
+pub(crate) fn aside<T>(is_long: bool, work: impl FnOnce() -> T) -> T {
     let flavor = Handle::try_current().map(|runtime| runtime.runtime_flavor());
     match flavor {
         Ok(RuntimeFlavor::MultiThread) if is_long => tokio::task::block_in_place(work),

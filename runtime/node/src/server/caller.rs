@@ -56,6 +56,19 @@ impl Caller {
         }
     }
 
+    /// Who and where it is for the audit, in which it stays the same one, whatever it is called.
+    pub(super) fn for_the_audit(&self, by: &str) -> (String, String) {
+        let name = &self.access.name;
+        match self.origin {
+            Origin::Network(_) if name.is_empty() => (by.to_owned(), self.from.clone()),
+            Origin::Network(_) => (name.clone(), format!("{}, {by}", self.from)),
+            Origin::Own | Origin::User => {
+                let process = by.split_once(", ").map_or("a process", |it| it.1);
+                (name.clone(), format!("socket, {process}"))
+            }
+        }
+    }
+
     /// Whether it may ask for this in a session of this tenant.
     pub(super) fn check(&self, tenant: &TenantName, request: &Request) -> Result<(), Refusal> {
         let Needs { role, place } = request.needs();

@@ -23,7 +23,7 @@ use super::requests::{log, outputs};
 use super::rows::{self, merged_jobs};
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
-use super::{Inner, again, groups, holding, lists, logs, resources, scheduling};
+use super::{Inner, again, audit, groups, holding, lists, logs, resources, scheduling};
 use crate::peers::ask::{Answer, Answers, Asked, Desk, Question};
 use crate::records::object::{Object, Reference};
 use crate::server::merge::{
@@ -225,11 +225,18 @@ impl Session {
         let asked = self.asked(Question::List(list.clone()));
         let mut all = self.others(&asked).await;
         let mut horizon = rows::horizon(&list, &rows);
+        let mut of_audit = audit::horizon(&list, &rows);
         for (_, answer) in all.answers.drain(..) {
             if let Answer::Rows(more) = answer {
                 horizon = horizon.max(rows::horizon(&list, &more));
+                of_audit = of_audit.max(audit::horizon(&list, &more));
                 add(&mut rows, more);
             }
+        }
+        if let Rows::Audit(lines) = &mut rows {
+            let next = audit::finish(&list, lines, of_audit);
+            let silent = all.silent;
+            return Listed { rows, next, silent };
         }
         match &mut rows {
             Rows::Tasks(attempts) if list.what == What::Attempts => {

@@ -17,7 +17,7 @@ use wasmrun_store::{Copy, ObjectPlace};
 use super::lookup::is_over;
 use super::session::refusal;
 use super::views::{Asker, amounts, status};
-use super::{Inner, cluster, groups, live, rows};
+use super::{Inner, audit, cluster, groups, live, rows};
 use crate::ledger::Ledger;
 use crate::records::actor::ActorCell;
 use crate::records::dead::{Dead, FAILED};
@@ -44,17 +44,20 @@ pub(super) fn check(request: &Request) -> Result<(), Refusal> {
         return Ok(());
     };
     let after: String = after.chars().take(80).collect();
-    let why = match list.what {
-        What::Tasks | What::Attempts | What::Jobs => match rows::parse_place(&after) {
-            Some(_) => return Ok(()),
-            None => format!(
-                "'{after}' is no place in a list: give what `next` of the page before says"
-            ),
-        },
-        _ => "this list has one page, and nothing is after it: only those of tasks, attempts and jobs have \
-              more; leave `after` out"
-            .to_owned(),
+    let is_place = match list.what {
+        What::Tasks | What::Attempts | What::Jobs => rows::parse_place(&after).is_some(),
+        What::Audit => audit::parse_place(&after).is_some(),
+        _ => {
+            let why = "this list has one page, and nothing is after it: only those of tasks, attempts, jobs and the \
+                       audit have more; leave `after` out";
+            return Err(refusal(RefusalKind::Usage, why));
+        }
     };
+    if is_place {
+        return Ok(());
+    }
+    let why =
+        format_args!("'{after}' is no place in a list: give what `next` of the page before says");
     Err(refusal(RefusalKind::Usage, why))
 }
 
@@ -128,6 +131,7 @@ pub(super) fn list(inner: &Inner, asker: Asker<'_>, list: &List) -> Rows {
         What::Groups => Rows::Groups(groups::groups(inner, asker, list)),
         What::Services => Rows::Services(inner.service_rows(tenants, list)),
         What::Shares => Rows::Shares(super::tenants::shares(inner, tenants, list)),
+        What::Audit => Rows::Audit(audit::rows(inner, list)),
         What::Tokens | What::Clients | What::Access => unreachable!("the session has taken these"),
     }
 }

@@ -96,6 +96,7 @@ pub(super) fn add(rows: &mut Rows, more: Rows) {
         (Rows::Tenants(rows), Rows::Tenants(more)) => rows.extend(more),
         (Rows::Groups(rows), Rows::Groups(more)) => rows.extend(more),
         (Rows::Services(rows), Rows::Services(more)) => rows.extend(more),
+        (Rows::Audit(rows), Rows::Audit(more)) => rows.extend(more),
         // It is not what was asked for.
         (_, _) => {}
     }
@@ -136,11 +137,13 @@ pub(super) fn truncate(rows: &mut Rows, most: usize) {
             rows.sort_by_key(|row| row.id);
             rows.truncate(most);
         }
+        // Some are of one node, and the audit is in its own order.
         Rows::Members(_)
         | Rows::Tokens(_)
         | Rows::Clients(_)
         | Rows::Access(_)
-        | Rows::Shares(_) => {}
+        | Rows::Shares(_)
+        | Rows::Audit(_) => {}
     }
 }
 

@@ -11,7 +11,9 @@
 
 mod actors;
 mod again;
+mod audit;
 mod caller;
+mod changes;
 mod cluster;
 mod durable;
 mod gather;
@@ -67,6 +69,7 @@ pub use self::users::{Users, UsersError};
 use self::durable::Durable;
 use self::registry::{Ends, Registry};
 use self::socket::Bound;
+use crate::audit::Audit;
 use crate::client::Client;
 use crate::cluster::{Clients, Cluster};
 use crate::guests::shared::Shared;
@@ -169,6 +172,7 @@ struct Inner {
     services: services::Services,
     /// The other users of the machine who may use the socket.
     users: Option<Users>,
+    audit: Arc<Audit>,
 }
 
 /// Makes a link to a node's page, which is of use once.
@@ -222,6 +226,7 @@ impl Node {
             dashboard: OnceLock::new(),
             services: services::Services::default(),
             users,
+            audit: self.audit.clone(),
         });
         if let Some(exchange) = inner.exchange() {
             let desk: Arc<dyn Desk> = inner.clone();

@@ -21,6 +21,7 @@ use wasmrun_model::wire::{
 };
 use wasmrun_store::{SegmentNumber, SegmentWatch, Staging, View};
 
+use super::audit::Changes;
 use super::way::Way;
 
 /// How many frames may wait to be written.
@@ -37,6 +38,8 @@ pub(super) struct Out {
     /// A permit for each byte that may wait.
     room: Arc<Semaphore>,
     pending: Arc<AtomicUsize>,
+    /// What the audit has a line of once it is answered.
+    changes: Option<Arc<Changes>>,
 }
 
 /// A value that a client is to map.
@@ -87,12 +90,25 @@ impl Out {
             queue,
             room: Arc::new(Semaphore::new(BYTES_OUT)),
             pending,
+            changes: None,
         };
         (out, Writer::new(way).write(frames))
     }
 
+    /// With the audit of what is answered.
+    pub(super) fn audited(self, changes: Option<Arc<Changes>>) -> Self {
+        Self { changes, ..self }
+    }
+
+    pub(super) fn changes(&self) -> Option<&Changes> {
+        self.changes.as_deref()
+    }
+
     /// Sends an answer, once there is room for it.
     pub(super) async fn send(&self, id: u64, message: Response) -> Result<(), Gone> {
+        if let Some(changes) = &self.changes {
+            changes.answer(id, &message);
+        }
         let frame = frame(id, message).ok_or(Gone)?;
         let bytes = u32::try_from(frame.len().min(BYTES_OUT)).expect("it is that small");
         // Nobody closes it.

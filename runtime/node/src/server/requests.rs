@@ -53,7 +53,7 @@ impl Session {
                 self.inner.shared.are_names_elsewhere()
             }
             Request::List(list) => match list.what {
-                What::Tokens | What::Clients | What::Access => true,
+                What::Tokens | What::Clients | What::Access | What::Audit => true,
                 What::Members | What::Shares => false,
                 _ => has_others,
             },

@@ -25,6 +25,7 @@ use wasmrun_model::wire::{
 use wasmrun_net as net;
 use wasmrun_store::View;
 
+use super::audit::Changes;
 use super::caller::{Caller, Origin};
 use super::handed::Handed;
 use super::loaded::LoadedModules;
@@ -34,6 +35,7 @@ use super::views::Asker;
 use super::way::Way;
 use super::{Inner, lists, users};
 use crate::actor::Actor;
+use crate::audit::{Entry, Outcome};
 use crate::client::Client;
 use crate::node::new_driver;
 use crate::records::job::Job;
@@ -94,13 +96,14 @@ pub(super) async fn run(inner: Arc<Inner>, stream: UnixStream) {
         return;
     };
     let user = peer.uid();
-    let access = match &inner.users {
-        _ if user == rustix::process::geteuid().as_raw() => Ok(own_access()),
-        Some(users) => users.access(user, peer.gid()),
-        None => return,
-    };
     let by = by_process(user, peer.pid());
-    let origin = match user == rustix::process::geteuid().as_raw() {
+    let is_own = user == rustix::process::geteuid().as_raw();
+    let access = match &inner.users {
+        _ if is_own => Ok(own_access()),
+        Some(users) => users.access(user, peer.gid()),
+        None => return turned_away(&inner, &by),
+    };
+    let origin = match is_own {
         true => Origin::Own,
         false => Origin::User,
     };
@@ -109,8 +112,23 @@ pub(super) async fn run(inner: Arc<Inner>, stream: UnixStream) {
         access,
         from: format!("this machine, {by}"),
     });
+    if caller.is_err() {
+        turned_away(&inner, &by);
+    }
     let (reader, writer) = stream.into_split();
     serve(inner, caller, by, reader, Way::Socket(writer)).await;
+}
+
+/// Says of a user of this machine that the node does not let it in.
+fn turned_away(inner: &Inner, by: &str) {
+    let (who, process) = by.split_once(", ").unwrap_or((by, "a process"));
+    inner.audit.add_stranger(Entry {
+        outcome: Outcome::Refused {
+            kind: "user".to_owned(),
+            why: "this user may not use the socket".to_owned(),
+        },
+        ..Entry::new(who.to_owned(), format!("socket, {process}"), "connect")
+    });
 }
 
 /// What the user may do that the node runs as.
@@ -166,7 +184,7 @@ async fn serve(
         }
         Err(_) => return,
     };
-    let (out, writing) = Out::new(way, inner.pending.clone());
+    let (mut out, writing) = Out::new(way, inner.pending.clone());
     // Ends when this function, which owns it, does, or all has been written.
     let mut writer = JoinSet::new();
     writer.spawn(writing);
@@ -177,9 +195,12 @@ async fn serve(
             return farewell(&out, &mut writer, Some((0, why))).await;
         }
     };
+    let tenant = caller.tenant(hello.tenant);
+    let (who, from) = caller.for_the_audit(&by);
+    out = out.audited(Changes::of(&inner.audit, who, from, &tenant));
     let session = Arc::new(Session {
         client: Client::new(inner.shared.clone(), new_driver()),
-        tenant: caller.tenant(hello.tenant),
+        tenant,
         job_name: hello.job,
         by,
         is_job: AtomicBool::new(false),
@@ -353,7 +374,8 @@ impl Serving {
     async fn take(&mut self, id: u64, mut request: Request) -> Result<(), Over> {
         let session = self.session.clone();
         session.resolve(&mut request);
-        let checked = session.caller.check(&session.tenant, &request);
+        let noted = session.note(id, &request);
+        let checked = noted.and_then(|()| session.caller.check(&session.tenant, &request));
         if let Err(why) = checked.and_then(|()| lists::check(&request)) {
             if matches!(request, Request::Chunk(_) | Request::Staged { .. }) {
                 // More would follow that nobody wants.

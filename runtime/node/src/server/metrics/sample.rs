@@ -53,6 +53,7 @@ pub(super) fn sample(inner: &Inner) -> String {
     store(&mut text, &usage);
     spilled(&mut text, inner, &usage);
     history(&mut text, inner);
+    audit(&mut text, inner);
     tenants_stores(&mut text, &ledger, &usage);
     transfers(&mut text, inner);
     times(&mut text, inner);
@@ -422,6 +423,26 @@ fn history(text: &mut Text, inner: &Inner) {
         Kind::Counter,
         "Attempts that the history has forgotten for lack of room.",
         history.dropped,
+    );
+}
+
+/// Lines of the audit, where one is kept.
+fn audit(text: &mut Text, inner: &Inner) {
+    if !inner.audit.is_kept() {
+        return;
+    }
+    let audit = inner.audit.usage();
+    text.one(
+        "wasmrun_audit_lines_total",
+        Kind::Counter,
+        "Lines that were written to the audit.",
+        audit.written,
+    );
+    text.one(
+        "wasmrun_audit_missed_total",
+        Kind::Counter,
+        "Lines that could not be written to the audit.",
+        audit.missed,
     );
 }
 

@@ -1,0 +1,499 @@
+//! What the audit of a node says of its sessions, and the list of it.
+//!
+//! Owns the requests that have changed something and are not answered yet. Each is written when its answer is sent, or when its
+//! client is gone. What is said of which request is in [`super::changes`]. Must not: hold up an answer.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::DriverId;
+use wasmrun_model::wire::{AuditRow, List, Refusal, RefusalKind, Request, Response, Rows, What};
+
+use super::Inner;
+use super::changes::{Said, kind_of_work, said};
+use super::lists::passes;
+use super::session::{Session, refusal};
+use crate::audit::{Audit, Entry, Outcome};
+use crate::cluster::JoinToken;
+use crate::records::object::Reference;
+
+/// How many kinds of work are remembered of a session. Of more it is said again.
+const MOST_KINDS: usize = 10_000;
+/// How many rows a page has at most: their texts are longer than those of other lists.
+const MOST_ROWS: usize = 1000;
+/// Why nothing is changed.
+const NOT_WRITTEN: &str = "the node cannot write its audit, and was started to change nothing without it \
+    (--audit-required): its log says why; give the disk of the audit room";
+
+/// The requests of a session that the audit has a line of, until they are answered.
+pub(super) struct Changes {
+    audit: Arc<Audit>,
+    who: String,
+    from: String,
+    tenant: TenantName,
+    open: Mutex<HashMap<u64, Open>>,
+    /// How many these are.
+    count: AtomicUsize,
+    kinds: Mutex<Kinds>,
+}
+
+struct Open {
+    said: Said,
+    /// Of work that is said once.
+    kind: Option<u64>,
+}
+
+/// Work that there is a line of.
+#[derive(Default)]
+struct Kinds {
+    done: HashSet<u64>,
+    refused: HashSet<u64>,
+}
+
+impl Kinds {
+    /// Whether this is the first one that came to this.
+    fn is_first(&mut self, kind: u64, outcome: &Outcome) -> bool {
+        let kinds = match outcome {
+            Outcome::Done | Outcome::Unknown => &mut self.done,
+            Outcome::Refused { .. } => &mut self.refused,
+        };
+        if kinds.len() >= MOST_KINDS {
+            kinds.clear();
+        }
+        kinds.insert(kind)
+    }
+}
+
+impl Changes {
+    /// Of a session; none if the node keeps no audit.
+    pub(super) fn of(
+        audit: &Arc<Audit>,
+        who: String,
+        from: String,
+        tenant: &TenantName,
+    ) -> Option<Arc<Self>> {
+        audit.is_kept().then(|| {
+            Arc::new(Self {
+                audit: audit.clone(),
+                who,
+                from,
+                tenant: tenant.clone(),
+                open: Mutex::default(),
+                count: AtomicUsize::new(0),
+                kinds: Mutex::default(),
+            })
+        })
+    }
+
+    /// Notes a request until it is answered.
+    fn ask(&self, id: u64, request: &Request, own: DriverId) -> Result<(), Refusal> {
+        let kind = kind_of_work(request, own);
+        if !kind.is_some_and(|kind| self.kinds.lock().done.contains(&kind)) {
+            let Some(said) = said(request, own) else {
+                return Ok(());
+            };
+            let before = self.open.lock().insert(id, Open { said, kind });
+            match before {
+                // Nobody will know which of the two is answered.
+                Some(before) => self.write(before, Outcome::Unknown),
+                None => {
+                    self.count.fetch_add(1, Ordering::Release);
+                }
+            }
+        }
+        match self.audit.refuses() {
+            true => Err(refusal(RefusalKind::Full, NOT_WRITTEN)),
+            false => Ok(()),
+        }
+    }
+
+    /// A request is about to be answered.
+    pub(super) fn answer(&self, id: u64, answer: &Response) {
+        if self.count.load(Ordering::Acquire) == 0 || matches!(answer, Response::Continue) {
+            return;
+        }
+        let Some(mut open) = self.open.lock().remove(&id) else {
+            return;
+        };
+        self.count.fetch_sub(1, Ordering::Release);
+        open.said.complete(answer);
+        let outcome = match answer {
+            Response::Refused(why) => Outcome::Refused {
+                kind: kind_name(why.kind),
+                why: why.message.clone(),
+            },
+            _ => Outcome::Done,
+        };
+        self.write(open, outcome);
+    }
+
+    fn write(&self, open: Open, outcome: Outcome) {
+        let Open { said, kind } = open;
+        if kind.is_some_and(|kind| !self.kinds.lock().is_first(kind, &outcome)) {
+            return;
+        }
+        let tenant = said.tenant.as_ref().unwrap_or(&self.tenant);
+        self.audit.add(Entry {
+            tenant: Some(tenant.to_string()),
+            subject: said.subject,
+            job: said.job,
+            details: said.details,
+            outcome,
+            ..Entry::new(self.who.clone(), self.from.clone(), said.action)
+        });
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        let open = std::mem::take(&mut *self.open.lock());
+        for (_, open) in open {
+            self.write(open, Outcome::Unknown);
+        }
+    }
+}
+
+impl Said {
+    /// What only the answer says. A token is a secret, but for its id.
+    fn complete(&mut self, answer: &Response) {
+        let made = match answer {
+            Response::Submitted(task) | Response::SubmittedHere { task, .. } => task.to_string(),
+            Response::SubmittedAll(tasks) => {
+                self.details.insert("tasks", tasks.len().to_string());
+                tasks.first().map(ToString::to_string).unwrap_or_default()
+            }
+            Response::Object(object) => object.to_string(),
+            Response::Actor(actor) | Response::ActorHere { actor, .. } => actor.name.id.to_string(),
+            Response::Group(group) | Response::GroupHere { group, .. } => group.to_string(),
+            Response::Text(token) if self.action == "node token create" => {
+                let token = token.parse::<JoinToken>().ok();
+                token.map(|token| token.id.to_string()).unwrap_or_default()
+            }
+            Response::Text(id) if matches!(self.action, "client revoke" | "node remove") => {
+                self.details.insert("id", id.clone());
+                return;
+            }
+            _ => return,
+        };
+        if !made.is_empty() {
+            self.subject.get_or_insert(made);
+        }
+    }
+}
+
+impl Session {
+    /// Notes a request that changes something until it is answered.
+    ///
+    /// # Errors
+    /// When that cannot be written down, and must be.
+    pub(super) fn note(&self, id: u64, request: &Request) -> Result<(), Refusal> {
+        match self.out.changes() {
+            // What it has submitted itself ends with it anyway.
+            Some(changes) if !self.is_own_cancellation(request) => {
+                changes.ask(id, request, self.client.driver())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_own_cancellation(&self, request: &Request) -> bool {
+        let Request::CancelObject(object) = request else {
+            return false;
+        };
+        let objects = self.objects.lock();
+        let reference = objects.get(object).map(|object| &object.0);
+        matches!(reference, Some(Reference::Task(cell)) if cell.driver == self.client.driver())
+    }
+}
+
+/// The kind of a reason, as a word.
+fn kind_name(kind: RefusalKind) -> String {
+    let mut name = String::new();
+    for (at, letter) in format!("{kind:?}").char_indices() {
+        if letter.is_ascii_uppercase() && at > 0 {
+            name.push('-');
+        }
+        name.push(letter.to_ascii_lowercase());
+    }
+    name
+}
+
+/// A row's place among those of all nodes.
+type Place = (u64, u64, String);
+
+fn place(row: &AuditRow) -> Place {
+    (row.time_us, row.sequence, row.node.clone())
+}
+
+/// What [`finish`] has made.
+pub(super) fn parse_place(text: &str) -> Option<Place> {
+    let mut parts = text.splitn(3, '-');
+    let (time, sequence) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    Some((time, sequence, parts.next()?.to_owned()))
+}
+
+fn page(list: &List) -> usize {
+    list.page().min(MOST_ROWS)
+}
+
+/// The lines of this node that a list wants, the last one first.
+pub(super) fn rows(inner: &Inner, list: &List) -> Vec<AuditRow> {
+    let after = list.after.as_deref().and_then(parse_place);
+    inner.audit.rows(page(list), |row| {
+        let tenant = row.tenant.as_deref().unwrap_or_default();
+        let subject = row.subject.as_deref().unwrap_or_default();
+        let job = row.job.map(|id| id.to_string()).unwrap_or_default();
+        let fields: [(&str, &dyn Display); 7] = [
+            ("node", &row.node),
+            ("who", &row.who),
+            ("tenant", &tenant),
+            ("action", &row.action),
+            ("subject", &subject),
+            ("job", &job),
+            ("outcome", &row.outcome),
+        ];
+        after.as_ref().is_none_or(|after| place(row) < *after) && passes(list, &fields)
+    })
+}
+
+/// The place of the last row of a node that may have more of them than fit on a page.
+pub(super) fn horizon(list: &List, rows: &Rows) -> Option<Place> {
+    match rows {
+        Rows::Audit(rows) if rows.len() >= page(list) => rows.iter().map(place).min(),
+        _ => None,
+    }
+}
+
+/// Makes a page of the rows of all nodes. Where the next one begins, if there may be one.
+pub(super) fn finish(
+    list: &List,
+    rows: &mut Vec<AuditRow>,
+    horizon: Option<Place>,
+) -> Option<String> {
+    debug_assert_eq!(list.what, What::Audit);
+    rows.sort_by_cached_key(|row| std::cmp::Reverse(place(row)));
+    if let Some(horizon) = &horizon {
+        rows.retain(|row| place(row) >= *horizon);
+    }
+    rows.truncate(page(list));
+    let last = match rows.len() >= page(list) {
+        true => rows.last().map(place),
+        false => horizon,
+    };
+    last.map(|(time, sequence, node)| format!("{time}-{sequence}-{node}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmrun_model::id::TaskId;
+    use wasmrun_model::wire::{self, Entry as Code, Grants, Input, Submit};
+
+    use super::*;
+    use crate::audit::AuditConfig;
+
+    const OWN: DriverId = DriverId::session([5; 16]);
+
+    struct Kept {
+        _dir: tempfile::TempDir,
+        audit: Arc<Audit>,
+        changes: Option<Arc<Changes>>,
+    }
+
+    fn kept() -> Kept {
+        let dir = tempfile::tempdir().unwrap();
+        let audit = Arc::new(Audit::new(Some(AuditConfig {
+            dir: dir.path().to_owned(),
+            most_bytes: 1 << 20,
+            is_required: false,
+        })));
+        audit.begin("n1").unwrap();
+        let (who, from) = ("user 1".into(), "socket".into());
+        let changes = Changes::of(&audit, who, from, &TenantName::default());
+        Kept {
+            _dir: dir,
+            audit,
+            changes,
+        }
+    }
+
+    impl Kept {
+        fn ask(&self, id: u64, request: &Request) {
+            let changes = self.changes.as_ref().unwrap();
+            changes.ask(id, request, OWN).unwrap();
+        }
+
+        fn answer(&self, id: u64, answer: &Response) {
+            self.changes.as_ref().unwrap().answer(id, answer);
+        }
+
+        /// Action, subject and outcome of each line, the first one first.
+        fn lines(&self) -> Vec<(String, String, String)> {
+            let rows = self.audit.rows(1000, |row| row.action != "node start");
+            let rows = rows.into_iter().rev();
+            rows.map(|row| (row.action, row.subject.unwrap_or_default(), row.outcome))
+                .collect()
+        }
+    }
+
+    fn line(action: &str, subject: &str, outcome: &str) -> (String, String, String) {
+        (action.into(), subject.into(), outcome.into())
+    }
+
+    fn task(name: &str) -> Request {
+        Request::Submit(Box::new(Submit {
+            module: wasmrun_model::id::Digest::from_bytes([9; 32]),
+            entry: Code::Function(name.into()),
+            name: String::new(),
+            values: Vec::new(),
+            args: Vec::new(),
+            array_index: None,
+            terms: wire::Terms::default(),
+            limits: wire::Limits::default(),
+            grants: Grants::default(),
+            input: Input::Empty,
+            is_watched: false,
+            is_detached: false,
+            trace: None,
+        }))
+    }
+
+    fn refused() -> Response {
+        Response::Refused(refusal(RefusalKind::NotFound, "there is none"))
+    }
+
+    #[test]
+    fn a_change_is_a_line_once_it_is_answered() {
+        let kept = kept();
+        kept.ask(1, &Request::Kill("a".into()));
+        kept.ask(2, &Request::Kill("b".into()));
+        kept.ask(3, &Request::Status);
+        assert!(kept.lines().is_empty());
+        kept.answer(2, &refused());
+        kept.answer(1, &Response::Done);
+        kept.answer(3, &Response::Done);
+        kept.answer(1, &Response::Done);
+        let lines = [
+            line("actor kill", "b", "refused"),
+            line("actor kill", "a", "done"),
+        ];
+        assert_eq!(kept.lines(), lines);
+        let row = &kept.audit.rows(2, |_| true)[1];
+        assert_eq!(row.kind.as_deref(), Some("not-found"));
+        assert_eq!(row.error.as_deref(), Some("there is none"));
+        assert_eq!(
+            (&*row.who, row.tenant.as_deref()),
+            ("user 1", Some("default"))
+        );
+    }
+
+    #[test]
+    fn who_leaves_before_the_answer_leaves_a_line() {
+        let mut kept = kept();
+        kept.ask(1, &Request::Kill("a".into()));
+        kept.ask(1, &Request::Kill("b".into()));
+        kept.changes = None;
+        let lines = [
+            line("actor kill", "a", "unknown"),
+            line("actor kill", "b", "unknown"),
+        ];
+        assert_eq!(kept.lines(), lines);
+    }
+
+    #[test]
+    fn of_tasks_that_do_the_same_there_is_one_line() {
+        let kept = kept();
+        let first = TaskId::from_bytes([1; 16]);
+        kept.ask(1, &task("f"));
+        kept.ask(2, &task("f"));
+        kept.answer(1, &refused());
+        kept.answer(2, &refused());
+        kept.ask(3, &task("f"));
+        kept.answer(3, &Response::Submitted(first));
+        for id in 4..9 {
+            kept.ask(id, &task("f"));
+            kept.answer(id, &Response::Submitted(TaskId::from_bytes([2; 16])));
+        }
+        kept.ask(9, &task("g"));
+        kept.answer(9, &Response::Submitted(TaskId::from_bytes([3; 16])));
+        let lines = [
+            line("task submit", "", "refused"),
+            line("task submit", &first.to_string(), "done"),
+            line("task submit", &"03".repeat(16), "done"),
+        ];
+        assert_eq!(kept.lines(), lines);
+    }
+
+    #[test]
+    fn what_comes_in_parts_is_one_line() {
+        let kept = kept();
+        let digest = wasmrun_model::id::Digest::from_bytes([9; 32]);
+        kept.ask(1, &Request::Upload { digest, len: 5 });
+        kept.answer(1, &Response::Continue);
+        assert!(kept.lines().is_empty());
+        kept.answer(1, &Response::Unknown);
+        assert_eq!(
+            kept.lines(),
+            [line("module upload", &digest.to_string(), "done")]
+        );
+    }
+
+    #[test]
+    fn a_token_is_not_written_down() {
+        let kept = kept();
+        let create = Request::CreateToken {
+            is_for_clients: true,
+            is_reusable: false,
+            lifetime_ms: 1,
+            name: None,
+        };
+        kept.ask(1, &create);
+        kept.answer(1, &Response::Text("wasmrun-join-1-secret".into()));
+        assert_eq!(kept.lines(), [line("node token create", "", "done")]);
+    }
+
+    #[test]
+    fn pages_go_through_the_rows_of_all_nodes() {
+        let row = |time_us: u64, node: &str| AuditRow {
+            sequence: time_us,
+            time_us,
+            time: String::new(),
+            node: node.into(),
+            who: String::new(),
+            from: String::new(),
+            tenant: None,
+            action: String::new(),
+            subject: None,
+            job: None,
+            details: Default::default(),
+            outcome: "done".into(),
+            kind: None,
+            error: None,
+        };
+        let list = List {
+            limit: 2,
+            ..List::of(What::Audit)
+        };
+        // The first node has more behind its two.
+        let (first, second) = (vec![row(9, "n-1"), row(7, "n-1")], vec![row(3, "n2")]);
+        let end = horizon(&list, &Rows::Audit(first.clone()));
+        assert_eq!(horizon(&list, &Rows::Audit(second.clone())), None);
+        let mut rows = [second, first].concat();
+        let next = finish(&list, &mut rows, end).unwrap();
+        let times: Vec<u64> = rows.iter().map(|row| row.time_us).collect();
+        assert_eq!((times, &*next), (vec![9, 7], "7-7-n-1"));
+        assert_eq!(parse_place(&next), Some((7, 7, "n-1".into())));
+        assert_eq!(parse_place("7"), None);
+        let mut rest = vec![row(3, "n2")];
+        assert_eq!(finish(&list, &mut rest, None), None);
+    }
+
+    #[test]
+    fn kinds_of_reasons_are_words() {
+        assert_eq!(kind_name(RefusalKind::Usage), "usage");
+        assert_eq!(kind_name(RefusalKind::NotFound), "not-found");
+    }
+}
