@@ -8,6 +8,7 @@ mod actors;
 mod anywhere;
 mod array;
 mod asynchronous;
+mod audit;
 mod bench;
 mod cache;
 mod cancel;
