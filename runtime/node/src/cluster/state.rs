@@ -12,6 +12,7 @@
 //! | `secrets.key` | the key of the cluster's secrets, once it was wanted |
 //! | `resources` | the changes of `node resource --persist`: a line for each resource |
 //! | `control/` | the embedded control store, at the head |
+//! | `audit/` | the audit, if that has no other folder |
 //!
 //! Invariants: one process at a time; no incarnation is used twice; folder and files are readable by their owner
 //! only.
