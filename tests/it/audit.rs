@@ -4,10 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
-use wasmrun_tests::{Wasmrun, assert_says, guest};
+use wasmrun_tests::{Stream, Wasmrun, assert_says, guest};
 
 use crate::cluster::Member;
 use crate::elsewhere::{Client, Cluster};
+use crate::metrics::{self, Scrape};
 use crate::node::Node;
 
 /// Its lines as a node lists them, the last one first.
@@ -150,7 +151,8 @@ fn a_restart_goes_on_with_the_chain_and_cuts_off_half_a_line() {
     written.push_str("{\"ver");
     fs::write(&last, written).expect("it is ours");
 
-    node.start_with(&start);
+    node.start_with(&[&start[..], &["--metrics=127.0.0.1:0"]].concat());
+    let metrics = metrics::address(node.running.as_mut().expect("it runs"));
     let listed = node.wasmrun(["audit"]).json(0);
     let listed = listed["audit"].as_array().expect("a list");
     let actions: Vec<_> = listed.iter().rev().map(|it| text(it, "action")).collect();
@@ -162,6 +164,9 @@ fn a_restart_goes_on_with_the_chain_and_cuts_off_half_a_line() {
         "node start",
     ];
     assert_eq!(actions, expected);
+    let scraped = Scrape::new(metrics);
+    assert_eq!(scraped.value("wasmrun_audit_lines_total"), 1.0);
+    assert_eq!(scraped.value("wasmrun_audit_missed_total"), 0.0);
     assert_eq!(listed[0]["sequence"], 5);
     assert_eq!(listed[0]["details"]["cut_off_bytes"], "5");
     let verify = || Wasmrun::new(["audit", "verify", folder.as_str()]);
@@ -180,6 +185,22 @@ fn a_restart_goes_on_with_the_chain_and_cuts_off_half_a_line() {
     );
     let nodes = verify().json(5);
     assert_eq!(nodes["nodes"][0]["breaks"][0]["line"], 3);
+}
+
+#[test]
+fn what_comes_is_followed() {
+    let mut node = Node::new();
+    let dir = node.dir.path().join("audit").display().to_string();
+    node.start_with(&["--audit-dir", &dir]);
+    let mut follower = node.wasmrun(["audit", "-f"]).start();
+    follower.wait_for(Stream::Out, "node start");
+    for tenant in ["blue", "green"] {
+        node.wasmrun(["tenant", "set", tenant, "--weight", "2"])
+            .ok();
+        follower.wait_for(Stream::Out, tenant);
+    }
+    let said = follower.written(Stream::Out);
+    assert_eq!(said.matches("tenant set").count(), 2, "{said}");
 }
 
 #[test]
