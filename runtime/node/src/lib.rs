@@ -50,8 +50,7 @@ mod testing;
 pub use crate::actor::Actor;
 pub use crate::actor::ActorOptions;
 pub use crate::audit::{
-    AuditBreak, AuditCheck, AuditConfig, AuditError, DEFAULT_AUDIT_BYTES, LineFiles, audit_dir,
-    stamp, verify_audit,
+    AuditBreak, AuditCheck, AuditConfig, AuditError, LineFiles, audit_dir, stamp, verify_audit,
 };
 pub use crate::client::{CallError, Client, GetError};
 pub use crate::cluster::{

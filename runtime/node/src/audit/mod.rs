@@ -2,7 +2,7 @@
 //!
 //! Owns the queue of what is to be written, the thread that writes it, and its numbers. Must not: decide what is worth a line;
 //! hold up who has something to say. What cannot be written is counted, said in the log, and noted in a line once one can be
-//! written. Clocks of two nodes are not compared.
+//! written.
 
 mod chain;
 mod files;
@@ -24,9 +24,6 @@ pub use self::files::{LineFiles, stamp};
 
 use self::chain::Chain;
 use crate::history::aside;
-
-/// How much all files of a node's audit may come to, if nobody says otherwise.
-pub const DEFAULT_AUDIT_BYTES: u64 = 1 << 30;
 
 /// How many lines may wait to be written.
 const MOST_WAITING: usize = 4096;
