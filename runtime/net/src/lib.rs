@@ -58,9 +58,9 @@ pub use frame::FrameError;
 pub use hello::{HelloError, Refusal, Version};
 pub use identity::{
     Applicant, Authority, AuthorityError, ClientId, ClusterId, Enroll, FileError, Fingerprint,
-    Identity, IdentityError, KeyId, ParseTokenError, Plain, Redeemed, Refused, Role, Sealed, SecretKey,
-    SecretKeyError, Token, TokenBook, TokenGrant, TokenId, TokenKind, TokenRow, TokenSecret,
-    TokenUses,
+    Identity, IdentityError, KeyId, ParseTokenError, Plain, Redeemed, Refused, Role, Sealed,
+    SecretKey, SecretKeyError, Token, TokenBook, TokenGrant, TokenId, TokenKind, TokenRow,
+    TokenSecret, TokenUses,
 };
 pub use network::{Network, StartError};
 pub use peer::{Peer, PeerInfo, Tally, Traffic};

@@ -88,6 +88,7 @@ impl Said {
         self.with_any("dirs", dirs.join(","))
             .with_any("net", net)
             .with_any("http", listed(&grants.http))
+            .with_any("secrets", secrets(grants).join(","))
     }
 }
 
@@ -118,6 +119,8 @@ pub(super) fn said(request: &Request, own: DriverId) -> Option<Said> {
         | Request::Logs(_)
         | Request::Status
         | Request::SchedulerState
+        | Request::Secrets
+        | Request::WhoAmI
         | Request::Given(_) => return None,
         Request::Upload { digest, len } => Said::of("module upload", digest).with("bytes", len),
         // What is not kept goes with the session.
@@ -163,6 +166,15 @@ pub(super) fn said(request: &Request, own: DriverId) -> Option<Said> {
             .with("many", is_reusable)
             .with("lifetime_ms", lifetime_ms)
             .with_any("name", name.as_deref().unwrap_or_default()),
+        Request::CreateClientToken(token) => Said::new("node token create")
+            .with("kind", "client")
+            .with("role", token.access.role)
+            .with("tenants", &token.access.tenants)
+            .with("many", token.is_reusable)
+            .with("lifetime_ms", token.lifetime_ms)
+            .with_any("name", &token.access.name),
+        Request::SetSecret { name, .. } => Said::of("secret set", name),
+        Request::RemoveSecret(name) => Said::of("secret remove", name),
         Request::RevokeToken(prefix) => Said::of("node token revoke", prefix),
         Request::RevokeClient(text) => Said::of("client revoke", text),
         Request::Drain { node, is_draining } => {
@@ -272,6 +284,13 @@ fn amounts(amounts: &Amounts) -> String {
     each.collect::<Vec<_>>().join(",")
 }
 
+/// Their names.
+fn secrets(grants: &Grants) -> Vec<&str> {
+    let variables = grants.env.iter();
+    let secrets = variables.filter(|it| it.0.starts_with('='));
+    secrets.map(|it| &*it.1).collect()
+}
+
 fn listed(all: &[impl Display]) -> String {
     let all = all.iter().map(ToString::to_string);
     all.collect::<Vec<_>>().join(",")
@@ -326,6 +345,7 @@ fn hash_grants(grants: &Grants, hasher: &mut DefaultHasher) {
         Net::Only(addresses) => addresses.hash(hasher),
         Net::All => u64::MAX.hash(hasher),
     }
+    secrets(grants).hash(hasher);
     for host in &grants.http {
         host.to_string().hash(hasher);
     }
