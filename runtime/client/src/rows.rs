@@ -218,6 +218,7 @@ objects! {
         "age_ms": row.age_ms,
         "left_ms": row.left_ms,
     }
+    |row: AccessRow| of row.client; {
         "role": row.role.name(),
         "tenants": row.tenants,
     }

@@ -55,6 +55,7 @@ pub fn runs(tenant: Option<&TenantName>, grants: &Grants) -> Vec<Request> {
         routes: Vec::new(),
         address: ([127, 0, 0, 1], 0).into(),
         tls: None,
+        hosts: Vec::new(),
         most_running: 1,
         most_waiting: 1,
         patience_ms: 1,
