@@ -131,7 +131,7 @@ fn in_command(
     let logging = write_log(ended, (stop.clone(), writes), *printer).context(no_thread)?;
     let config = ServiceConfig {
         name: name.clone(),
-        address: options.listen,
+        address: options.listen.address(None),
         tls,
         hosts: options.host.clone(),
         most_running: options.concurrency.get() as usize,
@@ -240,6 +240,9 @@ fn at_node(
     };
     let row = client.wait(client.serve(serve)).map_err(remote::failed)?;
     started(&name, &row.url, printer)?;
+    if let Some(why) = &row.why {
+        printer.warn(format_args!("{name} is not served everywhere: {why}"));
+    }
     if options.detach {
         return Ok(());
     }

@@ -156,6 +156,10 @@ objects! {
         "running": row.running,
         "waiting": row.waiting,
         "connections": row.connections,
+        "state": row.state,
+        "why": row.why,
+        "generation": row.generation,
+        "all_requests": row.all_requests,
     }
     |row: MemberRow| {
         "name": row.name,

@@ -34,6 +34,8 @@ pub const TENANTS: &str = "tenants/";
 pub const SECRETS: &str = "secrets/";
 /// How the cluster schedules, all in one record.
 pub const SCHEDULING: &str = "scheduling";
+/// HTTP services that every node serves.
+pub const SERVICES: &str = "services/";
 /// Tasks and their lineage, under their owner.
 pub const TASKS: &str = "tasks/";
 /// What each node has written last.
@@ -110,6 +112,11 @@ pub fn secret_of(key: &[u8]) -> Option<(TenantName, SecretName)> {
     let rest = std::str::from_utf8(key).ok()?.strip_prefix(SECRETS)?;
     let (tenant, name) = rest.rsplit_once('/')?;
     Some((tenant.parse().ok()?, name.parse().ok()?))
+}
+
+/// The key of an HTTP service. Its name stands last, as that of an actor does.
+pub fn service(tenant: &TenantName, name: &str) -> Bytes {
+    key(SERVICES, format_args!("{tenant}/{name}"))
 }
 
 /// What the keys of all tasks of one owner begin with.

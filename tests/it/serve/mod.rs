@@ -6,6 +6,7 @@
 mod answers;
 mod clients;
 mod ends;
+mod everywhere;
 mod limits;
 mod p3;
 mod service;

@@ -202,7 +202,7 @@ fn the_example_of_a_service_answers_as_its_rows_come() {
 }
 
 /// The guest `web` with another digit.
-fn second_version() -> Vec<u8> {
+pub(super) fn second_version() -> Vec<u8> {
     let (first, second) = (b"version 1 of web", b"version 2 of web");
     let mut module = std::fs::read(guest("web")).expect("it is there");
     let found = module.windows(first.len()).position(|it| it == first);

@@ -1,6 +1,5 @@
 //! What `serve` and `service` take.
 
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,8 +7,8 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueHint};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::http::Route;
+use wasmrun_model::wire::Listen;
 
-use super::things::listening;
 use super::{NodeOptions, TaskOptions, duration};
 
 /// Where clients find a service by default: only this machine reaches it.
@@ -23,15 +22,15 @@ pub struct Serve {
     /// The module: a component that handles HTTP requests, or whose functions --route names.
     #[arg(value_hint = ValueHint::FilePath)]
     pub module: PathBuf,
-    /// Where clients find it. Port 0 is one that the system chooses.
+    /// Where clients find it. Port 0 is one that the system chooses; `:8080` is that port of the address at which other nodes
+    /// reach each node.
     #[arg(
         long,
-        value_name = "ADDRESS:PORT",
-        value_parser = listening(DEFAULT_ADDRESS),
+        value_name = "[ADDRESS]:PORT",
         default_value = DEFAULT_ADDRESS,
         help_heading = "Service"
     )]
-    pub listen: SocketAddr,
+    pub listen: Listen,
     /// At an address of loopback: answer to this name, too. Repeatable; '*' is all names.
     ///
     /// There a service without a certificate answers to addresses and localhost alone, so that a page of another site cannot
@@ -74,7 +73,7 @@ pub struct Serve {
     /// How long requests under way may take once the service is to end.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration, help_heading = "Service")]
     pub drain: Duration,
-    /// Leave it to the running node.
+    /// Leave it to the running node, and to every node of its cluster.
     ///
     /// It goes on until `service stop`. To serve another module under the same name replaces it, without a failed request.
     #[arg(long, help_heading = "Service")]

@@ -118,9 +118,9 @@ const fn columns(what: What) -> &'static [Column<'static>] {
             text "detached" number "age_ms" text "why"
         },
         What::Services => columns! {
-            text "name" text "url" text "node" text "tenant" number "requests" number "failed"
-            number "refused" number "running" number "waiting" number "connections"
-            number "mean_us" number "age_ms"
+            text "name" text "url" text "node" text "tenant" text "state" number "all_requests"
+            number "requests" number "failed" number "refused" number "running" number "waiting"
+            number "connections" number "mean_us" number "age_ms" text "why"
         },
         What::Tenants => columns! {
             text "name" text "node" number "weight" text "min" number "share" text "used"
@@ -200,6 +200,7 @@ impl<'a> Table<'a> {
             let name = match column.name {
                 "duration_us" => "ran",
                 "states" => "tasks",
+                "all_requests" => "all",
                 name => ["_ms", "_us", "_bytes"]
                     .iter()
                     .find_map(|unit| name.strip_suffix(unit))

@@ -28,6 +28,8 @@ fn listed(services: &[ServiceRow]) -> Markup {
         ("URL", |it| parts::text(&it.url)),
         ("node", |it| parts::text(&it.node)),
         ("tenant", |it| parts::text(&it.tenant)),
+        ("state", |it| parts::text(&it.state)),
+        ("at all nodes", |it| parts::text(it.all_requests)),
         ("requests", |it| parts::text(it.requests)),
         ("failed", |it| parts::text(it.failed)),
         ("refused", |it| parts::text(it.refused)),
@@ -53,6 +55,9 @@ fn shown(row: &ServiceRow) -> Markup {
         ("URL", parts::text(&row.url)),
         ("node", parts::text(&row.node)),
         ("tenant", parts::text(&row.tenant)),
+        ("state", parts::text(&row.state)),
+        ("why", parts::text(row.why.as_deref().unwrap_or("-"))),
+        ("requests at all nodes", parts::text(row.all_requests)),
         ("requests that have ended", parts::text(row.requests)),
         ("failed (5xx)", parts::text(row.failed)),
         ("refused", parts::text(row.refused)),
@@ -97,13 +102,28 @@ mod tests {
             running: 13,
             waiting: 14,
             connections: 15,
+            state: "listening".into(),
+            why: None,
+            generation: 2,
+            all_requests: 170,
         };
         let (job, module) = (row.job, row.module);
         let list = listed(std::slice::from_ref(&row)).into_string();
         let one = shown(&row).into_string();
         let link = format!("<a href=\"/services/{job}\">&lt;script&gt;</a>");
         assert!(list.contains(&link), "{list}");
-        for text in ["70", "11", "12", "13", "14", "15", "1.23ms", "1m1s"] {
+        for text in [
+            "70",
+            "170",
+            "listening",
+            "11",
+            "12",
+            "13",
+            "14",
+            "15",
+            "1.23ms",
+            "1m1s",
+        ] {
             assert!(list.contains(&format!(">{text}</td>")), "{text}: {list}");
         }
         for text in [

@@ -94,7 +94,7 @@ fn serve() -> Serve {
         name: "s".into(),
         module: Digest::from_bytes([9; 32]),
         routes: vec!["GET /a/{b}=f".parse().unwrap()],
-        address: "127.0.0.1:80".parse().unwrap(),
+        address: Listen::At("127.0.0.1:80".parse().unwrap()),
         tls: Some((Bytes(vec![1]), Bytes(vec![2]))),
         hosts: vec!["h".into()],
         most_running: 1,
@@ -496,7 +496,7 @@ fn placement_groups() {
 fn services() {
     assert_bytes(
         Request::Serve(Box::new(serve())),
-        "33 01 73 09x32 01 0c 47 45 54 20 2f 61 2f 7b 62 7d 3d 66 00 7f 00 00 01 50 01x4 02 01 01 68 01 02 03 00x8 80x4 01 80 80 80 20 80 80 80 20 00x4 01",
+        "33 01 73 09x32 01 0c 47 45 54 20 2f 61 2f 7b 62 7d 3d 66 00 00 7f 00 00 01 50 01x4 02 01 01 68 01 02 03 00x8 80x4 01 80 80 80 20 80 80 80 20 00x4 01",
     );
     let stop = Request::StopService {
         name: "s".into(),
@@ -519,14 +519,18 @@ fn services() {
         running: 6,
         waiting: 7,
         connections: 300,
+        state: "l".into(),
+        why: Some("y".into()),
+        generation: 8,
+        all_requests: 9,
     };
     assert_bytes(
         Response::Service(Box::new(row.clone())),
-        "25 01 73 01 74 01 75 01 6d 09x32 08x16 01 01 02 03 04 05 06 07 ac 02",
+        "25 01 73 01 74 01 75 01 6d 09x32 08x16 01 01 02 03 04 05 06 07 ac 02 01 6c 01 01 79 08 09",
     );
     assert_bytes(
         listed(Rows::Services(vec![row])),
-        "0f 0c 01 01 73 01 74 01 75 01 6d 09x32 08x16 01 01 02 03 04 05 06 07 ac 02 01 01 70 01 01 71 01 77",
+        "0f 0c 01 01 73 01 74 01 75 01 6d 09x32 08x16 01 01 02 03 04 05 06 07 ac 02 01 6c 01 01 79 08 09 01 01 70 01 01 71 01 77",
     );
 }
 

@@ -61,7 +61,7 @@ pub use view::{
     TenantRow, TokenRow,
 };
 pub use work::{
-    Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Job, Limits, Net,
+    Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Job, Limits, Listen, Net,
     ObjectRef, Output, Report, Serve, SetResource, Submit, Terms, Wishes,
 };
 

@@ -422,6 +422,15 @@ pub struct ServiceRow {
     pub waiting: u32,
     /// Clients that are connected.
     pub connections: u32,
+    /// How it is with it at this node: `listening`, `outdated` where the module before still answers, `failed` where it
+    /// does not listen, `ending`.
+    pub state: String,
+    /// Why it is so, or why only this node serves it.
+    pub why: Option<String>,
+    /// Which module since its name was free, from 1; 0 if it is no service of the whole cluster.
+    pub generation: u64,
+    /// Requests that have ended at all nodes that are listed.
+    pub all_requests: u64,
 }
 
 /// A secret, without its value.

@@ -1,6 +1,8 @@
 //! What a client wants done, and what came of it. As in [`super::message`], the order is a wire layout.
 
-use std::net::SocketAddr;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -181,8 +183,8 @@ pub struct Serve {
     pub module: Digest,
     /// Functions that answer; if there are none, the module's own handler does.
     pub routes: Vec<Route>,
-    /// Where clients find it; port 0 is one that the node chooses.
-    pub address: SocketAddr,
+    /// Where clients find it.
+    pub address: Listen,
     /// A certificate and its key, as PEM, where clients come by TLS.
     pub tls: Option<(Bytes, Bytes)>,
     /// Names that it answers to at an address of loopback, beyond addresses and `localhost`; `*` is all.
@@ -199,8 +201,65 @@ pub struct Serve {
     pub limits: Limits,
     /// What each may reach.
     pub grants: Grants,
-    /// Whether it goes on without the session, until it is stopped or its node is.
+    /// Whether it goes on without the session, until it is stopped. In a cluster every node serves it then, unless it has
+    /// what only one node has: TLS, a folder, or a port that the node chooses.
     pub is_detached: bool,
+}
+
+/// Where a service listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Listen {
+    /// There; port 0 is one that the node chooses.
+    At(SocketAddr),
+    /// At this port of the address at which the node is reached by others; of the loopback where it is alone.
+    Advertised(u16),
+}
+
+impl Listen {
+    /// The address of a node that others reach there, if any do.
+    pub fn address(self, advertised: Option<IpAddr>) -> SocketAddr {
+        match self {
+            Self::At(address) => address,
+            Self::Advertised(port) => {
+                let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+                SocketAddr::new(advertised.unwrap_or(loopback), port)
+            }
+        }
+    }
+
+    /// The port; 0 is one that the node chooses.
+    pub fn port(self) -> u16 {
+        match self {
+            Self::At(address) => address.port(),
+            Self::Advertised(port) => port,
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At(address) => write!(f, "{address}"),
+            Self::Advertised(port) => write!(f, ":{port}"),
+        }
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = match text.strip_prefix(':') {
+            Some(port) => port.parse().ok().map(Self::Advertised),
+            None => text.parse().ok().map(Self::At),
+        };
+        parsed.ok_or_else(|| {
+            format!(
+                "'{text}' must be the IP address of an interface and a port, such as 127.0.0.1:8080; the address 0.0.0.0 \
+                 is all interfaces, and :8080 the address at which other nodes reach a node"
+            )
+        })
+    }
 }
 
 /// Which addresses a guest may talk to.

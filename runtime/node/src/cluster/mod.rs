@@ -35,6 +35,7 @@ mod removed;
 mod renew;
 mod scheduling;
 mod secrets;
+mod services;
 mod silence;
 #[cfg(test)]
 mod simulation;
@@ -48,6 +49,7 @@ mod views;
 mod watched;
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -77,6 +79,7 @@ use self::prompt::STORE_PATIENCE;
 pub(crate) use self::protocol::ClusterProtocol;
 pub(crate) use self::records::{Found, Receipt, RecordCounts, RecordId, Records, Written};
 pub(crate) use self::scheduling::Scheduling;
+pub(crate) use self::services::{ServiceKey, ServiceRecord, ServicesError, Wanted};
 pub(crate) use self::start::{Face, Opened, open};
 pub(crate) use self::tenants::{Tenants, TenantsError};
 pub(crate) use self::turns::{Heir, Reasons, look};
@@ -129,6 +132,7 @@ pub(crate) struct Cluster {
     scheduling: Arc<Scheduling>,
     secrets: Arc<Secrets>,
     keys: Arc<Keys>,
+    services: Arc<services::Services>,
     clients: Arc<clients::Clients>,
     removed: Arc<Removed>,
     since: Mutex<Instant>,
@@ -178,6 +182,7 @@ impl Cluster {
             scheduling: Arc::new(Scheduling::new(parts.store.clone())),
             secrets: Arc::new(Secrets::new(parts.store.clone())),
             keys: parts.keys,
+            services: Arc::new(services::Services::new(parts.store.clone())),
             store: parts.store,
             clock: Arc::new(MonotonicClock::default()),
             latency: parts.latency,
@@ -222,6 +227,7 @@ impl Cluster {
             scheduling::Follower::begin(self.scheduling.clone(), self.tell_of_scheduling()).await?;
         let (secrets, secret_changes) =
             secrets::Follower::begin(self.secrets.clone(), vault).await?;
+        let (services, published) = services::Follower::begin(self.services.clone()).await?;
         // And who was removed, or whose certificate was taken back, is never let in.
         let (removed, removals) = removed::Follower::begin(self.removed.clone()).await?;
         let (clients, revocations) = clients::Follower::begin(self.clients.clone()).await?;
@@ -234,6 +240,7 @@ impl Cluster {
             tokio::spawn(watched::run(tenants, tenant_changes, clock())).abort_handle(),
             tokio::spawn(watched::run(scheduling, choices, clock())).abort_handle(),
             tokio::spawn(watched::run(secrets, secret_changes, clock())).abort_handle(),
+            tokio::spawn(watched::run(services, published, clock())).abort_handle(),
             tokio::spawn(watched::run(clients, revocations, clock())).abort_handle(),
             tokio::spawn(watched::run(removed, removals, clock())).abort_handle(),
             tokio::spawn(watched::run(groups, group_changes, clock())).abort_handle(),
@@ -276,6 +283,16 @@ impl Cluster {
     /// How the cluster schedules, as far as operators choose.
     pub(crate) fn scheduling(&self) -> &Scheduling {
         &self.scheduling
+    }
+
+    /// HTTP services that every node serves.
+    pub(crate) fn services(&self) -> &services::Services {
+        &self.services
+    }
+
+    /// The address at which others reach this node.
+    pub(crate) fn advertised(&self) -> Option<IpAddr> {
+        self.lines.addresses().first().map(SocketAddr::ip)
     }
 
     /// What tenants are due, for all nodes.

@@ -27,7 +27,7 @@ use super::{Inner, again, audit, groups, holding, lists, logs, resources, schedu
 use crate::peers::ask::{Answer, Answers, Asked, Desk, Question};
 use crate::records::object::{Object, Reference};
 use crate::server::merge::{
-    add, best_of, better, merged, merged_actors, truncate, weight, with_silent,
+    add, best_of, better, merged, merged_actors, sum_services, truncate, weight, with_silent,
 };
 
 impl Desk for Inner {
@@ -249,6 +249,7 @@ impl Session {
                 groups.extend(lost.into_iter().filter(|row| !known.contains(&row.id)));
             }
             Rows::Jobs(jobs) => *jobs = merged_jobs(&list, std::mem::take(jobs)),
+            Rows::Services(services) => sum_services(services),
             _ => {}
         }
         if let (Rows::Tasks(tasks), Some(horizon)) = (&mut rows, horizon) {

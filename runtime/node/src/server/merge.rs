@@ -4,8 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, TaskId};
-use wasmrun_model::wire::{ActorRow, Refusal, RefusalKind, Rows, Silent, TaskRow, What};
+use wasmrun_model::wire::{
+    ActorRow, Refusal, RefusalKind, Rows, ServiceRow, Silent, TaskRow, What,
+};
 
 use crate::server::{lookup, rows};
 
@@ -144,6 +147,18 @@ pub(super) fn truncate(rows: &mut Rows, most: usize) {
         | Rows::Access(_)
         | Rows::Shares(_)
         | Rows::Audit(_) => {}
+    }
+}
+
+/// Each service of the cluster knows how many requests all nodes have had.
+pub(super) fn sum_services(rows: &mut [ServiceRow]) {
+    let mut sums: BTreeMap<(TenantName, String), u64> = BTreeMap::new();
+    let of = |row: &ServiceRow| (row.tenant.clone(), row.name.clone());
+    for row in rows.iter().filter(|row| row.generation > 0) {
+        *sums.entry(of(row)).or_default() += row.requests;
+    }
+    for row in rows.iter_mut().filter(|row| row.generation > 0) {
+        row.all_requests = sums[&of(row)];
     }
 }
 

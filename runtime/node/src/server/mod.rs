@@ -237,6 +237,7 @@ impl Node {
             cluster.serve_clients(Arc::downgrade(&clients));
         }
         inner.keep_durable();
+        inner.serve_what_is_published();
         let accepting = control.spawn(accept(inner.clone(), listener));
         Ok(Server {
             inner,

@@ -182,7 +182,7 @@ impl Session {
             Request::CreateGroup(create) => self.create_group(*create).await,
             Request::GroupReady { group, timeout_ms } => self.group_ready(&group, timeout_ms).await,
             Request::RemoveGroup(group) => self.remove_group(&group).await,
-            Request::Serve(serve) => self.serve(*serve),
+            Request::Serve(serve) => self.serve(*serve).await,
             Request::StopService { name, patience_ms } => {
                 let patience = Duration::from_millis(patience_ms);
                 self.stop_service(&name, patience).await

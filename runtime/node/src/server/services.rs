@@ -1,9 +1,12 @@
 //! Services of a node: which there are, and whose.
 //!
-//! Owns them until they are stopped, or the session of those that are not detached ends. Must not: know what becomes of a
-//! request: see [`crate::serve`].
+//! Owns them until they are stopped, or the session of those that are not detached ends. Those that every node of a cluster
+//! serves are in [`everywhere`]. Must not: know what becomes of a request: see [`crate::serve`].
+
+mod everywhere;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,19 +26,26 @@ use super::session::{Session, refusal};
 use super::tasks::{job_refused, overrides, plain_name};
 use super::views::ms;
 use crate::client::Client;
+use crate::cluster::{ServiceKey, ServiceRecord};
 use crate::ledger::jobs::About;
 use crate::records::ids::random;
 use crate::records::log::Log;
-use crate::serve::{AccessLog, Answers, AnswersError, Service, ServiceConfig, ServiceStats};
+use crate::serve::{
+    AccessLog, Answers, AnswersError, Service, ServiceConfig, ServiceStats, StartServiceError,
+};
 
 /// How many services a node has at most.
 const MOST_SERVICES: usize = 256;
 
-type Key = (TenantName, String);
-
 /// The services of a node.
 #[derive(Default)]
-pub(super) struct Services(Mutex<BTreeMap<Key, Running>>);
+pub(super) struct Services {
+    running: Mutex<BTreeMap<ServiceKey, Running>>,
+    /// Those of the cluster that do not listen here, as lists show them.
+    failed: Mutex<BTreeMap<ServiceKey, ServiceRow>>,
+    /// Those of the cluster whose last requests are under way, likewise.
+    ending: Mutex<Vec<ServiceRow>>,
+}
 
 struct Running {
     service: Service,
@@ -45,17 +55,22 @@ struct Running {
     session: Option<DriverId>,
     began: Instant,
     log: Arc<Log>,
+    /// What answers, of a service that every node serves.
+    record: Option<Arc<ServiceRecord>>,
+    /// The generation that was to answer last, and why it does not.
+    outdated: Option<(u64, String)>,
 }
 
 impl Services {
     /// Takes no more requests. Those under way go on.
     pub(super) fn leave(&self) {
-        self.0.lock().values().for_each(|it| it.service.leave());
+        let running = self.running.lock();
+        running.values().for_each(|it| it.service.leave());
     }
 
     /// Each with its tenant, its name and what it has served.
     pub(super) fn stats(&self) -> Vec<(TenantName, String, ServiceStats)> {
-        let services = self.0.lock();
+        let services = self.running.lock();
         let stats = services.iter().map(|((tenant, name), running)| {
             (tenant.clone(), name.clone(), running.service.stats())
         });
@@ -64,8 +79,9 @@ impl Services {
 }
 
 impl Session {
-    /// Starts a service, or has another module answer for the one of that name.
-    pub(super) fn serve(&self, serve: Serve) -> Result<Response, Refusal> {
+    /// Starts a service, or has another module answer for the one of that name: at every node of the cluster if it is
+    /// detached.
+    pub(super) async fn serve(&self, mut serve: Serve) -> Result<Response, Refusal> {
         let name = plain_name(&serve.name);
         if name.is_empty() {
             let why = "a service has a name, of characters that can be shown";
@@ -86,28 +102,50 @@ impl Session {
             AnswersError::Never(_) => refusal(RefusalKind::Unschedulable, error),
             error => refusal(RefusalKind::Usage, error),
         })?;
-        let mut services = self.inner.services.0.lock();
+        serve.name.clone_from(&name);
         let key = (tenant, name);
+        let is_in_cluster = serve.is_detached && self.inner.cluster().is_some();
+        let why_alone = is_in_cluster.then(|| why_alone(&serve)).flatten();
+        if is_in_cluster && why_alone.is_none() {
+            return self.serve_everywhere(key, serve).await;
+        }
+        let mut row = self.serve_here(key, answers, &serve)?;
+        row.why = why_alone.map(str::to_owned);
+        Ok(Response::Service(Box::new(row)))
+    }
+
+    /// The same at this node alone.
+    fn serve_here(
+        &self,
+        key: ServiceKey,
+        answers: Answers,
+        serve: &Serve,
+    ) -> Result<ServiceRow, Refusal> {
+        let mut services = self.inner.services.running.lock();
         if let Some(running) = services.get_mut(&key) {
-            self.may_replace(running, &serve)?;
+            self.may_replace(running, serve)?;
             running.service.replace(answers);
             running.module = serve.module;
-            let row = self.inner.service_row(&key, running);
-            return Ok(Response::Service(Box::new(row)));
+            return Ok(self.inner.service_row(&key, running));
         }
         if services.len() >= MOST_SERVICES {
             let why = format_args!("a node has at most {MOST_SERVICES} services: stop one first");
             return Err(refusal(RefusalKind::Usage, why));
         }
-        let running = self.start_service(&key, answers, &serve)?;
+        let started = self.inner.start_service(&key, answers, serve, &self.by);
+        let mut running = started.map_err(|error| refusal(RefusalKind::Usage, error))?;
+        running.session = (!serve.is_detached).then(|| self.client.driver());
         let row = self.inner.service_row(&key, &running);
         services.insert(key, running);
-        Ok(Response::Service(Box::new(row)))
+        Ok(row)
     }
 
     /// Whether this session may put another module in the place of a service's, with the rest as it is.
     fn may_replace(&self, running: &Running, serve: &Serve) -> Result<(), Refusal> {
         let why = match running.session {
+            _ if running.record.is_some() && serve.is_detached => Some(
+                "every node serves the service of that name, and only one can serve this: stop that first, or use another name",
+            ),
             None if !serve.is_detached => Some(
                 "a service of that name is detached: replace it with --detach, stop it first, or use another name",
             ),
@@ -120,7 +158,7 @@ impl Session {
             return Err(refusal(RefusalKind::Usage, why));
         }
         let address = running.service.address();
-        let is_other = serve.address.port() != 0 && serve.address != address;
+        let is_other = serve.address.port() != 0 && self.inner.listen_address(serve) != address;
         if is_other || serve.tls.is_some() != running.is_tls {
             let why = format_args!(
                 "the service listens at {address}, {} TLS, which stays as it is when its module is replaced: stop it first, \
@@ -132,46 +170,6 @@ impl Session {
         Ok(())
     }
 
-    fn start_service(
-        &self,
-        (tenant, name): &Key,
-        answers: Answers,
-        serve: &Serve,
-    ) -> Result<Running, Refusal> {
-        let usage = |error: &dyn std::fmt::Display| refusal(RefusalKind::Usage, error);
-        let log = Arc::<Log>::default();
-        let driver = DriverId::detached(random());
-        let client = Client::new(self.inner.shared.clone(), driver);
-        let config = ServiceConfig {
-            name: name.clone(),
-            address: serve.address,
-            tls: serve.tls.clone().map(|(cert, key)| (cert.0, key.0)),
-            hosts: serve.hosts.clone(),
-            most_running: serve.most_running as usize,
-            most_waiting: serve.most_waiting as usize,
-            patience: Duration::from_millis(serve.patience_ms),
-            listener: Some(Listener::kept(log.clone(), None)),
-            log: Some(access_log(name.clone())),
-        };
-        let is_tls = config.tls.is_some();
-        let service = Service::start(client, answers, config).map_err(|error| usage(&error))?;
-        let about = About {
-            name: name.clone(),
-            tenant: tenant.clone(),
-            by: self.by.clone(),
-            expected: 0,
-        };
-        self.inner.open_job(driver, about);
-        Ok(Running {
-            service,
-            module: serve.module,
-            is_tls,
-            session: (!serve.is_detached).then(|| self.client.driver()),
-            began: Instant::now(),
-            log,
-        })
-    }
-
     /// Ends a service once its requests have ended, or it is out of patience.
     pub(super) async fn stop_service(
         &self,
@@ -179,15 +177,18 @@ impl Session {
         patience: Duration,
     ) -> Result<Response, Refusal> {
         let key = (self.tenant.clone(), name.to_owned());
-        let running = self.inner.services.0.lock().remove(&key);
-        let running = running.ok_or_else(|| {
-            let why = format_args!(
-                "tenant {} has no service '{name}' at node {}: see `wasmrun list services`",
-                self.tenant,
-                self.inner.name()
-            );
-            refusal(RefusalKind::NotFound, why)
-        })?;
+        let own = {
+            let mut services = self.inner.services.running.lock();
+            let is_own = services.get(&key).is_some_and(|it| it.record.is_none());
+            is_own.then(|| services.remove(&key)).flatten()
+        };
+        let Some(running) = own else {
+            // It goes on when nobody waits for it any more.
+            let stopping = self.inner.clone().stop_everywhere(key, patience);
+            let stopped = tokio::spawn(stopping).await;
+            let stopping = |_| refusal(RefusalKind::Stopping, "the node is stopping");
+            return stopped.map_err(stopping)?.map(|()| Response::Done);
+        };
         let is_own = running.session == Some(self.client.driver());
         let ending = self.inner.clone().end_service(running, patience);
         match is_own {
@@ -203,7 +204,7 @@ impl Inner {
     /// The services that were to end with this session do.
     pub(super) fn end_services_of(&self, session: &DriverId) {
         let ended = {
-            let mut services = self.services.0.lock();
+            let mut services = self.services.running.lock();
             let ended = services.extract_if(.., |_, it| it.session.as_ref() == Some(session));
             ended.map(|(_, running)| running).collect::<Vec<_>>()
         };
@@ -219,9 +220,9 @@ impl Inner {
 
     /// What is kept of what handlers of a service print. A text stands for it that is its name, or the id of its job.
     pub(super) fn service_output(&self, tenant: &TenantName, text: &str) -> Option<Vec<Output>> {
-        let services = self.services.0.lock();
+        let services = self.services.running.lock();
         let mut services = services.iter();
-        let is_meant = |(own, name): &Key, running: &Running| {
+        let is_meant = |(own, name): &ServiceKey, running: &Running| {
             own == tenant && (name == text || running.service.driver().to_string() == text)
         };
         let (_, running) = services.find(|(key, running)| is_meant(key, running))?;
@@ -230,8 +231,12 @@ impl Inner {
 
     /// The services here.
     pub(super) fn service_rows(&self, tenants: &Tenants, list: &List) -> Vec<ServiceRow> {
-        let services = self.services.0.lock();
+        let services = self.services.running.lock();
         let rows = services.iter().map(|(key, it)| self.service_row(key, it));
+        let mut rows: Vec<ServiceRow> = rows.collect();
+        drop(services);
+        rows.extend(self.services.failed.lock().values().cloned());
+        rows.extend(self.services.ending.lock().iter().cloned());
         let wanted = |row: &ServiceRow| {
             let fields: [(&str, &dyn std::fmt::Display); 3] = [
                 ("name", &row.name),
@@ -240,14 +245,20 @@ impl Inner {
             ];
             tenants.covers(&row.tenant) && passes(list, &fields)
         };
-        rows.filter(wanted).collect()
+        rows.retain(wanted);
+        rows
     }
 
-    fn service_row(&self, (tenant, name): &Key, running: &Running) -> ServiceRow {
+    fn service_row(&self, (tenant, name): &ServiceKey, running: &Running) -> ServiceRow {
         let stats = running.service.stats();
         let scheme = if running.is_tls { "https" } else { "http" };
         let requests = stats.requests();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let answers = running.record.as_ref().map_or(0, |it| it.generation);
+        let (state, generation, why) = match &running.outdated {
+            Some((generation, why)) => ("outdated", *generation, Some(why.clone())),
+            None => ("listening", answers, None),
+        };
         ServiceRow {
             name: name.clone(),
             tenant: tenant.clone(),
@@ -264,7 +275,72 @@ impl Inner {
             running: count(stats.running),
             waiting: count(stats.waiting),
             connections: u32::try_from(stats.connections).unwrap_or(u32::MAX),
+            state: state.to_owned(),
+            why,
+            generation,
+            all_requests: requests,
         }
+    }
+
+    /// Listens, and has this answer.
+    fn start_service(
+        &self,
+        (tenant, name): &ServiceKey,
+        answers: Answers,
+        serve: &Serve,
+        by: &str,
+    ) -> Result<Running, StartServiceError> {
+        let log = Arc::<Log>::default();
+        let driver = DriverId::detached(random());
+        let client = Client::new(self.shared.clone(), driver);
+        let config = ServiceConfig {
+            name: name.clone(),
+            address: self.listen_address(serve),
+            tls: serve.tls.clone().map(|(cert, key)| (cert.0, key.0)),
+            most_running: serve.most_running as usize,
+            most_waiting: serve.most_waiting as usize,
+            patience: Duration::from_millis(serve.patience_ms),
+            listener: Some(Listener::kept(log.clone(), None)),
+            log: Some(access_log(name.clone())),
+        };
+        let service = Service::start(client, answers, config)?;
+        let about = About {
+            name: name.clone(),
+            tenant: tenant.clone(),
+            by: by.to_owned(),
+            expected: 0,
+        };
+        self.open_job(driver, about);
+        Ok(Running {
+            service,
+            module: serve.module,
+            is_tls: serve.tls.is_some(),
+            session: None,
+            began: Instant::now(),
+            log,
+            record: None,
+            outdated: None,
+        })
+    }
+
+    /// Where a service listens at this node.
+    fn listen_address(&self, serve: &Serve) -> SocketAddr {
+        let advertised = self.cluster().and_then(|it| it.advertised());
+        serve.address.address(advertised)
+    }
+}
+
+/// Why only one node of a cluster serves this.
+fn why_alone(serve: &Serve) -> Option<&'static str> {
+    if serve.tls.is_some() {
+        // Its record would have the key, for all who can read the control store.
+        Some("it has TLS, whose key stays at this node")
+    } else if !serve.grants.dirs.is_empty() {
+        Some("it has a folder of this machine")
+    } else if serve.address.port() == 0 {
+        Some("its port is one that this node chooses")
+    } else {
+        None
     }
 }
 

@@ -1,0 +1,261 @@
+//! Services that every node of a cluster serves.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::thread;
+
+use serde_json::{Value as Json, json};
+use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
+
+use super::service::second_version;
+use super::{Answer, Connection, address};
+use crate::cluster::Member;
+use crate::faults::eventually;
+
+/// The port of all services here: each node has an address of its own.
+const PORT: u16 = 8080;
+
+/// An address of this machine that no other node has.
+fn own_ip() -> IpAddr {
+    static GIVEN: AtomicU8 = AtomicU8::new(1);
+    let number = GIVEN.fetch_add(1, Ordering::Relaxed);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, number, high, low).into()
+}
+
+/// A node with an address of its own.
+struct Host {
+    member: Member,
+    listen: String,
+    at: SocketAddr,
+}
+
+impl Host {
+    fn new(name: &'static str) -> Self {
+        let ip = own_ip();
+        Self {
+            member: Member::new(name),
+            // The same when it comes back.
+            listen: format!("{ip}:7471"),
+            at: SocketAddr::new(ip, PORT),
+        }
+    }
+
+    fn start(&mut self, part: &[&str]) {
+        let options = [part, &["--listen", &self.listen]].concat();
+        self.member.start(&options);
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        Connection::open(self.at).ask(&format!("GET {path}"), "")
+    }
+
+    fn version(&self) -> String {
+        self.get("/version").body
+    }
+
+    fn listens(&self) -> bool {
+        TcpStream::connect(self.at).is_ok()
+    }
+
+    /// The command that has all nodes serve a module as `shop`.
+    fn serve(&self, module: &Path) -> Wasmrun {
+        let serve = self
+            .member
+            .command(&["serve", "--name", "shop", "--detach"]);
+        serve.args(["--listen", ":8080"]).arg(module)
+    }
+
+    fn services(&self) -> Vec<Json> {
+        let listed = self.member.command(&["service", "list"]).json(0);
+        listed["services"].as_array().expect("a list").clone()
+    }
+
+    /// Waits until the services are in these states, by the names of their nodes.
+    #[track_caller]
+    fn wait_for(&self, states: &[(&str, &str)]) {
+        eventually("the services are so", || {
+            let rows = self.services();
+            let own = rows
+                .iter()
+                .map(|row| (row["node"].as_str(), row["state"].as_str()));
+            let wanted = states
+                .iter()
+                .map(|(node, state)| (Some(*node), Some(*state)));
+            match own.eq(wanted) {
+                true => Ok(()),
+                false => Err(json!(rows)),
+            }
+        });
+    }
+}
+
+/// Three nodes that know each other.
+fn three() -> [Host; 3] {
+    let mut all = ["a", "b", "c"].map(Host::new);
+    all[0].start(&["--head"]);
+    let token = all[0].member.token(&["--many"]);
+    for host in &mut all[1..] {
+        host.start(&["--join", &token]);
+    }
+    for host in &all {
+        for name in ["a", "b", "c"] {
+            host.member.wait_for(name, "alive");
+        }
+    }
+    all
+}
+
+#[test]
+fn a_service_is_at_every_node_and_outlives_the_one_where_it_was_started() {
+    let [a, mut b, c] = three();
+    assert_eq!(address(&b.serve(&guest("web")).ok()), b.at);
+    for host in [&a, &b, &c] {
+        assert_eq!(host.version(), "version 1 of web\n");
+    }
+    let rows = c.services();
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    for row in &rows {
+        assert_eq!(row["state"], "listening", "{row}");
+        assert_eq!(
+            (&row["requests"], &row["all_requests"]),
+            (&json!(1), &json!(3)),
+            "{row}"
+        );
+    }
+    b.member.kill();
+    for host in [&a, &c] {
+        assert_eq!(host.version(), "version 1 of web\n");
+    }
+    // One that joins later serves, too.
+    let mut d = Host::new("d");
+    let token = a.member.token(&[]);
+    d.start(&["--join", &token]);
+    a.member.wait_for("b", "dead");
+    c.wait_for(&[("a", "listening"), ("c", "listening"), ("d", "listening")]);
+    assert_eq!(d.version(), "version 1 of web\n");
+    // Each ends it for all, and what is under way ends well.
+    let mut slow = Connection::slow(a.at);
+    let stop = c.member.command(&["service", "stop", "shop"]).start();
+    while [&a, &c, &d].iter().any(|host| host.listens()) {}
+    slow.last_piece();
+    slow.read_until("0\r\n\r\n");
+    let ended = stop.end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_eq!(d.services(), Vec::<Json>::new());
+    let again = a.member.command(&["service", "stop", "shop"]).fails(2);
+    assert_says(&again, &["no service 'shop'"]);
+}
+
+#[test]
+fn a_service_is_there_again_when_all_nodes_were_stopped() {
+    let [mut a, mut b, mut c] = three();
+    a.serve(&guest("web")).ok();
+    for host in [&mut b, &mut c, &mut a] {
+        host.member.stop();
+    }
+    a.start(&["--head"]);
+    for host in [&mut b, &mut c] {
+        host.start(&["--join"]);
+    }
+    b.wait_for(&[("a", "listening"), ("b", "listening"), ("c", "listening")]);
+    for host in [&a, &b, &c] {
+        assert_eq!(host.version(), "version 1 of web\n");
+    }
+}
+
+#[test]
+fn a_service_is_replaced_at_all_nodes_without_a_failed_request() {
+    let [a, b, c] = three();
+    a.serve(&guest("web")).ok();
+    let dir = scratch();
+    let second = dir.path().join("second.wasm");
+    std::fs::write(&second, second_version()).expect("there is room");
+    let is_over = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let asking = [&a, &b, &c].map(|host| {
+            scope.spawn(move || {
+                let mut asked = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let answer = host.get("/version");
+                    assert_eq!(answer.status, 200, "{answer:?}");
+                    asked += 1;
+                }
+                asked
+            })
+        });
+        let replaced = b.serve(&second).run();
+        let versions = [&a, &b, &c].map(Host::version);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(replaced.code, Some(0), "{replaced}");
+        assert!(!replaced.stderr.contains("warning"), "{replaced}");
+        assert_eq!(versions, ["version 2 of web\n"; 3]);
+        for asking in asking {
+            assert!(asking.join().expect("no request fails") > 0);
+        }
+    });
+    let rows = c.services();
+    assert!(rows.iter().all(|row| row["generation"] == 2), "{rows:?}");
+    let elsewhere = [
+        "serve",
+        "--name",
+        "shop",
+        "--detach",
+        "--listen",
+        "127.0.0.1:1",
+    ];
+    let moved = a.member.command(&elsewhere).arg(&second).fails(2);
+    assert_says(&moved, &["listens at :8080", "stop it first"]);
+}
+
+#[test]
+fn a_node_whose_port_is_taken_says_so_and_tries_again() {
+    let [a, b, c] = three();
+    let taken = TcpListener::bind(b.at).expect("it is free");
+    let ended = a.serve(&guest("web")).run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_says(
+        &ended.stderr,
+        &[
+            "not served everywhere: b:",
+            "cannot listen at",
+            "free address",
+        ],
+    );
+    assert_eq!(a.version(), "version 1 of web\n");
+    c.wait_for(&[("a", "listening"), ("b", "failed"), ("c", "listening")]);
+    drop(taken);
+    c.wait_for(&[("a", "listening"), ("b", "listening"), ("c", "listening")]);
+    assert_eq!(b.version(), "version 1 of web\n");
+}
+
+#[test]
+fn what_no_node_can_serve_is_refused_and_what_only_one_can_is_served_there() {
+    let [a, b, _c] = three();
+    let nowhere = [
+        "serve",
+        "--name",
+        "shop",
+        "--detach",
+        "--listen",
+        "192.0.2.1:80",
+    ];
+    let said = a.member.command(&nowhere).arg(guest("web")).fails(2);
+    assert_says(&said, &["cannot listen at 192.0.2.1:80"]);
+    assert_eq!(b.services(), Vec::<Json>::new());
+    let here = [
+        "serve",
+        "--name",
+        "shop",
+        "--detach",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let ended = a.member.command(&here).arg(guest("web")).run();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    assert_says(&ended.stderr, &["not served everywhere", "its port"]);
+    b.wait_for(&[("a", "listening")]);
+    a.member.command(&["service", "stop", "shop"]).ok();
+    assert_eq!(b.services(), Vec::<Json>::new());
+}
