@@ -78,6 +78,7 @@ pub(crate) async fn listen(core: Arc<Core>) {
 enum Next {
     Link(Box<Serving>),
     Bulk(Connection, Arc<PeerCore>),
+    Streams(Connection, Arc<PeerCore>),
     Session(Box<Admitted>),
 }
 
@@ -89,6 +90,11 @@ impl Next {
             Self::Bulk(connection, peer) => {
                 let runtime = core.bulk.clone();
                 let serving = crate::bulk::serve(core.clone(), peer, connection);
+                core.tasks.spawn_on(serving, &runtime);
+            }
+            Self::Streams(connection, peer) => {
+                let runtime = core.bulk.clone();
+                let serving = crate::streams::serve(core.clone(), peer, connection);
                 core.tasks.spawn_on(serving, &runtime);
             }
         }
@@ -162,11 +168,14 @@ async fn greet(
                 first: Some(first),
             }))));
         }
-        Ok(Decided::Bulk(peer)) => {
+        Ok(Decided::Apart(peer, purpose)) => {
             to_bulk.turn();
             // If it fails, so will accepting streams.
             let _ = writer.write_chunk(answer(&welcome(core))).await;
-            return Ok(Some(Next::Bulk(connection, peer)));
+            return Ok(Some(match purpose {
+                Purpose::Streams => Next::Streams(connection, peer),
+                _ => Next::Bulk(connection, peer),
+            }));
         }
         Err(why) => why,
     };
@@ -212,7 +221,7 @@ pub(crate) async fn farewell(connection: &Connection, mut writer: SendStream) {
 
 enum Decided {
     Link(Arc<PeerCore>, Adopted),
-    Bulk(Arc<PeerCore>),
+    Apart(Arc<PeerCore>, Purpose),
 }
 
 /// Who it is, and whether we want it.
@@ -250,7 +259,7 @@ fn decide(
         remote: from,
     };
     match hello.purpose {
-        Purpose::Bulk => Ok(Decided::Bulk(peer)),
+        purpose @ (Purpose::Bulk | Purpose::Streams) => Ok(Decided::Apart(peer, purpose)),
         Purpose::Control {
             connection: nonce,
             last,

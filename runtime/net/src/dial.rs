@@ -163,13 +163,14 @@ pub(crate) async fn control(
     Ok(peer)
 }
 
-/// Dials for bulk streams from a peer.
-pub(crate) async fn bulk(
+/// Dials a peer for something that goes apart from messages.
+pub(crate) async fn apart(
     core: &Arc<Core>,
     address: SocketAddr,
     peer: &Arc<PeerCore>,
+    purpose: Purpose,
 ) -> Result<Connection, ConnectError> {
-    let greeted = greet(core, address, Purpose::Bulk, Kind::Bulk);
+    let greeted = greet(core, address, purpose, Kind::Bulk);
     let greeted = timeout(core.timing.handshake, greeted).await;
     let greeted = greeted.map_err(|_| ConnectError::Unreachable { address })??;
     let connection = greeted.connection;

@@ -54,6 +54,8 @@ pub(crate) enum Purpose {
     },
     /// Bulk streams, from the one who is dialled.
     Bulk,
+    /// Streams both ways, opened by the one who dials.
+    Streams,
 }
 
 /// What the one who is dialled says.

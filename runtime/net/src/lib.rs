@@ -5,9 +5,9 @@
 //! [`Service`]. `node` brings both.
 //!
 //! ```text
-//!   Authority ─ Token ─ join ─▶ Identity ─▶ Network ─▶ Peer: send, call, pull
+//!   Authority ─ Token ─ join ─▶ Identity ─▶ Network ─▶ Peer: send, call, pull, open
 //!                                              │
-//!                                           Service: one_way, request, bulk, event
+//!                                           Service: one_way, request, bulk, stream, event
 //!   a client's Identity ─▶ Session ═════════▶ Service: session
 //! ```
 //!
@@ -16,6 +16,7 @@
 //! | one-way message | as sent | once in an incarnation of the peer | goes on after the last one that was accepted |
 //! | request | any | is carried out at most once in an incarnation of the peer | asked again under its id |
 //! | bulk range | whole | as often as asked for | the missing rest is asked for again |
+//! | stream | as written | once | it ends with an error at both sides |
 //!
 //! With a new incarnation of a node nothing of the old one is left: its messages are dropped, its requests fail. The
 //! same if one side forgets the other.
@@ -43,6 +44,7 @@ mod pem;
 mod service;
 mod session;
 mod socket;
+mod streams;
 mod tls;
 mod transport;
 
@@ -67,6 +69,7 @@ pub use peer::{Peer, PeerInfo, Tally, Traffic};
 pub use pem::{PemError, PemPart, server_tls};
 pub use service::{Protocol, Service};
 pub use session::{Session, SessionReader, SessionWriter};
+pub use streams::ByteStream;
 
 /// The version of wasmrun, as others see it.
 pub(crate) const SOFTWARE: &str = env!("CARGO_PKG_VERSION");

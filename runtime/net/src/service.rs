@@ -19,6 +19,7 @@ use crate::frame::{self, Batch, Failure};
 use crate::hello::Version;
 use crate::peer::{Peer, PeerCore};
 use crate::session::Session;
+use crate::streams::ByteStream;
 
 /// The messages that two sides exchange.
 ///
@@ -90,6 +91,12 @@ pub trait Service<P: Protocol>: Send + Sync + 'static {
         to: &mut BulkSender,
     ) -> impl Future<Output = Result<(), BulkRefusal>> + Send;
 
+    /// A stream that a peer has opened. Closed at once unless the service does something else. Dropped when its connection
+    /// ends; who needs the stream for longer than this runs keeps it elsewhere.
+    fn stream(&self, _from: &Peer<P>, stream: ByteStream) -> impl Future<Output = ()> + Send {
+        async { drop(stream) }
+    }
+
     /// The session of a client, to its end. Dropped when the network is closed; the client gets what was written
     /// until then. Closed at once unless the service does something else.
     fn session(&self, session: Session) -> impl Future<Output = ()> + Send {
@@ -118,6 +125,7 @@ pub(crate) trait Handler: Send + Sync {
         range: Range,
         to: BulkSender,
     ) -> BoxFuture<(BulkSender, Result<(), BulkRefusal>)>;
+    fn stream(&self, from: Arc<PeerCore>, stream: ByteStream) -> BoxFuture<()>;
     fn session(&self, session: Session) -> BoxFuture<()>;
     fn event(&self, event: crate::event::CoreEvent);
 }
@@ -198,6 +206,11 @@ impl<P: Protocol, S: Service<P>> Handler for Typed<P, S> {
             };
             (to, sent)
         })
+    }
+
+    fn stream(&self, from: Arc<PeerCore>, stream: ByteStream) -> BoxFuture<()> {
+        let service = self.service.clone();
+        Box::pin(async move { service.stream(&Peer::new(from), stream).await })
     }
 
     fn session(&self, session: Session) -> BoxFuture<()> {

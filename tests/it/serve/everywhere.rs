@@ -72,6 +72,21 @@ impl Host {
         listed["services"].as_array().expect("a list").clone()
     }
 
+    /// What it says of its own service.
+    fn own_row(&self) -> Json {
+        let name = self.member.name();
+        let rows = self.services();
+        let own = rows.into_iter().find(|row| row["node"] == name);
+        own.expect("it serves")
+    }
+
+    /// Waits until it knows what the others have.
+    fn waits_for_views(&self) {
+        for name in ["a", "b", "c"] {
+            while self.member.wait_for(name, "alive")["available"]["CPU"].is_null() {}
+        }
+    }
+
     /// Waits until the services are in these states, by the names of their nodes.
     #[track_caller]
     fn wait_for(&self, states: &[(&str, &str)]) {
@@ -228,6 +243,67 @@ fn a_node_whose_port_is_taken_says_so_and_tries_again() {
     drop(taken);
     c.wait_for(&[("a", "listening"), ("b", "listening"), ("c", "listening")]);
     assert_eq!(b.version(), "version 1 of web\n");
+}
+
+#[test]
+fn a_full_node_passes_requests_on_and_their_bodies_go_both_ways_as_they_come() {
+    let [a, b, c] = three();
+    a.waits_for_views();
+    let serve = a.serve(&guest("web"));
+    serve.args(["--concurrency", "1", "--queue", "1"]).ok();
+    let running = |host: &Host| {
+        let row = host.own_row();
+        row["running"].as_u64().expect("a number")
+    };
+    // Each goes on until its client has sent all, and is begun: all come in at one node.
+    let [one, mut other, third] = [(); 3].map(|()| Connection::slow(a.at));
+    for host in [&a, &b, &c] {
+        assert_eq!(running(host), 1);
+    }
+    other.piece("more");
+    other.read_until("more");
+    other.last_piece();
+    other.read_until("0\r\n\r\n");
+    let is_free = |host: &&Host| running(host) == 0;
+    eventually("the other one has ended", || {
+        match [&a, &b, &c].iter().filter(|it| is_free(it)).count() {
+            1 => Ok(()),
+            count => Err(count),
+        }
+    });
+    // Whose clients go is cancelled where it runs.
+    drop((one, third));
+    eventually("all have ended", || {
+        match [&a, &b, &c].iter().all(is_free) {
+            true => Ok(()),
+            false => Err("some run"),
+        }
+    });
+    let rows = a.services();
+    // Each is counted where it ran.
+    assert!(rows.iter().all(|row| row["requests"] == 1), "{rows:?}");
+}
+
+#[test]
+fn a_node_that_is_drained_passes_all_requests_on() {
+    let [a, b, c] = three();
+    b.waits_for_views();
+    a.serve(&guest("web")).ok();
+    let mut slow = Connection::slow(b.at);
+    c.member.command(&["node", "drain", "b"]).ok();
+    eventually("requests are answered elsewhere", || {
+        let before = b.own_row()["requests"].clone();
+        assert_eq!(b.version(), "version 1 of web\n");
+        let after = b.own_row()["requests"].clone();
+        match before == after {
+            true => Ok(()),
+            false => Err(after),
+        }
+    });
+    slow.piece("on");
+    slow.read_until("on");
+    slow.last_piece();
+    slow.read_until("0\r\n\r\n");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::cluster::{Cluster, NodeIx, QueueReport};
 use crate::fairness::{TenantName, Tenants, TooManyTenants};
 use crate::group::GroupState;
 use crate::id::{ActorId, DriverId, JobId, NodeId, ObjectId, TaskId};
-use crate::resource::{NodeReport, NodeResources, ResourceSet};
+use crate::resource::{NodeReport, NodeResources, Request, ResourceSet};
 use crate::task::{Attempt, Phase};
 
 /// How many tasks are in a state, and what they ask for.
@@ -159,6 +159,12 @@ impl Scheduler {
             queue: self.own_queue(),
             usage: self.tenants.own_usage(),
         }
+    }
+
+    /// Whether the node itself has free what is asked for.
+    pub fn has_room(&self, request: &Request) -> bool {
+        let own = self.own.first().and_then(|ix| self.cluster.own(*ix));
+        own.is_some_and(|own| own.can_acquire(request))
     }
 
     /// What the node itself has, and what will be needed of it by the tasks that could begin. What waits for its arguments

@@ -53,7 +53,7 @@ pub fn runs(tenant: Option<&TenantName>, grants: &Grants) -> Vec<Request> {
         name: "s".into(),
         module: MODULE,
         routes: Vec::new(),
-        address: ([127, 0, 0, 1], 0).into(),
+        address: Listen::At(([127, 0, 0, 1], 0).into()),
         tls: None,
         hosts: Vec::new(),
         most_running: 1,

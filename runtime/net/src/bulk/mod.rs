@@ -32,6 +32,7 @@ pub use serve::{BulkSendError, BulkSender};
 
 use crate::core::Core;
 use crate::error::{Close, ConnectError};
+use crate::hello::Purpose;
 use crate::peer::PeerCore;
 
 /// How many bulk connections one peer may have open to us. The oldest is closed for a further one.
@@ -87,55 +88,63 @@ impl BulkRefusal {
     }
 }
 
-/// The bulk connections with one peer.
+/// The connections with one peer that have this purpose, bulk or streams.
 #[derive(Debug)]
 pub(crate) struct BulkPool {
+    purpose: Purpose,
     ours: Mutex<Option<Connection>>,
     theirs: Mutex<Vec<Connection>>,
     /// One dials, the others wait for it.
     dialling: Semaphore,
 }
 
-impl Default for BulkPool {
-    fn default() -> Self {
+impl BulkPool {
+    pub(crate) fn new(purpose: Purpose) -> Self {
         Self {
+            purpose,
             ours: Mutex::default(),
             theirs: Mutex::default(),
             dialling: Semaphore::new(1),
         }
     }
-}
 
-impl BulkPool {
     /// A connection to ask on. Ends when the peer is forgotten: one that is gone does not answer, and there is no
     /// need to wait for as long as others may take.
-    async fn get(core: &Arc<Core>, peer: &Arc<PeerCore>) -> Result<Connection, ConnectError> {
+    pub(crate) async fn get(
+        &self,
+        core: &Arc<Core>,
+        peer: &Arc<PeerCore>,
+    ) -> Result<Connection, ConnectError> {
         let mut status = peer.watch();
         tokio::select! {
-            connection = Self::connect(core, peer) => connection,
+            connection = self.connect(core, peer) => connection,
             // Its sender is the peer's own.
             _ = status.wait_for(|status| status.is_closed) => Err(ConnectError::Closed),
         }
     }
 
-    async fn connect(core: &Arc<Core>, peer: &Arc<PeerCore>) -> Result<Connection, ConnectError> {
+    async fn connect(
+        &self,
+        core: &Arc<Core>,
+        peer: &Arc<PeerCore>,
+    ) -> Result<Connection, ConnectError> {
         let alive = || {
-            let ours = peer.bulk.ours.lock();
+            let ours = self.ours.lock();
             ours.clone().filter(|ours| ours.close_reason().is_none())
         };
         if let Some(connection) = alive() {
             return Ok(connection);
         }
-        let dialling = peer.bulk.dialling.acquire().await;
+        let dialling = self.dialling.acquire().await;
         let _one = dialling.map_err(|_| ConnectError::Closed)?;
         if let Some(connection) = alive() {
             return Ok(connection);
         }
         let mut last = ConnectError::NoAddress;
         for address in addresses(peer) {
-            match crate::dial::bulk(core, address, peer).await {
+            match crate::dial::apart(core, address, peer, self.purpose).await {
                 Ok(connection) => {
-                    *peer.bulk.ours.lock() = Some(connection.clone());
+                    *self.ours.lock() = Some(connection.clone());
                     return Ok(connection);
                 }
                 Err(error) => last = error,
@@ -144,7 +153,7 @@ impl BulkPool {
         Err(last)
     }
 
-    fn serving(&self, connection: Connection) {
+    pub(crate) fn serving(&self, connection: Connection) {
         let mut theirs = self.theirs.lock();
         theirs.retain(|other| other.close_reason().is_none());
         if theirs.len() >= SERVED {

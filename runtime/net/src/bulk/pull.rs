@@ -16,7 +16,7 @@ use quinn::{Connection, ConnectionError, RecvStream, SendStream};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-use super::{BulkPool, BulkRefusal, Range};
+use super::{BulkRefusal, Range};
 use crate::core::Core;
 use crate::error::{ConnectError, Lost, TooNew};
 use crate::frame::{self, FrameError};
@@ -242,7 +242,7 @@ async fn fetch<'a>(
     body: &[u8],
     mut piece: Piece<'a>,
 ) -> (Piece<'a>, Result<(), PullWhy>) {
-    let fetched = match BulkPool::get(core, peer).await {
+    let fetched = match peer.bulk.get(core, peer).await {
         Ok(connection) => fill(core, &connection, body, &mut piece).await,
         Err(error) => Err(error.into()),
     };

@@ -31,7 +31,7 @@ use crate::bulk::BulkPool;
 use crate::core::Core;
 use crate::error::{CallError, Close, ConnectError, Lost};
 use crate::frame::{Batch, Resume};
-use crate::hello::{Refusal, Version};
+use crate::hello::{Purpose, Refusal, Version};
 use answers::{Admit, AnswerLimits, Answers};
 use calls::Calls;
 use outbox::Outbox;
@@ -74,6 +74,7 @@ pub(crate) struct PeerCore {
     pub(crate) id: NodeId,
     pub(crate) core: Weak<Core>,
     pub(crate) bulk: BulkPool,
+    pub(crate) streams: BulkPool,
     max_message_bytes: usize,
     outbox: Outbox,
     calls: Calls,
@@ -183,7 +184,8 @@ impl PeerCore {
         let peer = Arc::new(Self {
             id,
             core: Arc::downgrade(core),
-            bulk: BulkPool::default(),
+            bulk: BulkPool::new(Purpose::Bulk),
+            streams: BulkPool::new(Purpose::Streams),
             max_message_bytes: limits.message_bytes,
             outbox: Outbox::new(limits.one_way_bytes),
             calls: Calls::new(),
@@ -519,6 +521,7 @@ impl PeerCore {
             link.close(why);
         }
         self.bulk.close(why);
+        self.streams.close(why);
         self.outbox.close();
         self.calls.close();
         self.slots.close();
@@ -550,6 +553,7 @@ impl PeerCore {
         self.calls.restarted();
         self.answers.lock().reset();
         self.bulk.close(Close::Replaced);
+        self.streams.close(Close::Replaced);
         if let Some(link) = state.link.take() {
             state.retire(&link);
             link.close(Close::Replaced);

@@ -8,11 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{Semaphore, mpsc};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_net::{
-    Authority, BulkRefusal, BulkSender, ClientId, Config, Event, Identity, Network, Peer, Protocol,
-    Range, Role, Service, Session, Version,
+    Authority, BulkRefusal, BulkSender, ByteStream, ClientId, Config, Event, Identity, Network,
+    Peer, Protocol, Range, Role, Service, Session, Version,
 };
 
 /// How long anything may take before a test counts as hung.
@@ -156,6 +157,12 @@ impl<const MAJOR: u16, const MINOR: u16> Service<Test<MAJOR, MINOR>>
             }
             _ => std::future::pending().await,
         }
+    }
+
+    async fn stream(&self, _from: &Peer<Test<MAJOR, MINOR>>, stream: ByteStream) {
+        let (mut reader, mut writer) = tokio::io::split(stream);
+        let _ = tokio::io::copy(&mut reader, &mut writer).await;
+        let _ = writer.shutdown().await;
     }
 
     async fn session(&self, mut session: Session) {

@@ -9,4 +9,5 @@ mod messages;
 mod proxy;
 mod refusals;
 mod sessions;
+mod streams;
 mod versions;

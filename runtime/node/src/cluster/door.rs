@@ -11,7 +11,9 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use wasmrun_control::remote::{Server, Session as StoreSession};
 use wasmrun_model::id::{Incarnation, NodeId};
-use wasmrun_net::{BulkRefusal, BulkSender, ConnectError, Event, Peer, Range, Service, Session};
+use wasmrun_net::{
+    BulkRefusal, BulkSender, ByteStream, ConnectError, Event, Peer, Range, Service, Session,
+};
 
 use super::clock::now_s;
 use super::link;
@@ -36,10 +38,13 @@ pub(super) struct Door {
     audit: Arc<Audit>,
 }
 
-/// Who serves clients of other machines.
+/// Who serves clients of other machines, and their requests.
 pub(crate) trait Clients: Send + Sync {
     /// Serves one to its end. May be dropped before.
     fn serve(self: Arc<Self>, session: Session) -> BoxFuture<'static, ()>;
+
+    /// Takes a request of a service that another node passes on.
+    fn take(self: Arc<Self>, stream: ByteStream) -> BoxFuture<'static, ()>;
 }
 
 impl Door {
@@ -150,6 +155,13 @@ impl Service<ClusterProtocol> for Door {
             // It is not said whether it is here. One that others count as dead hears that soon, and must not take what it
             // owns for lost before.
             _ => Err(BulkRefusal::Busy),
+        }
+    }
+
+    async fn stream(&self, from: &Peer<ClusterProtocol>, stream: ByteStream) {
+        let clients = self.clients.lock().as_ref().and_then(Weak::upgrade);
+        if let (Some(_), Some(clients)) = (self.asking(from).await, clients) {
+            clients.take(stream).await;
         }
     }
 

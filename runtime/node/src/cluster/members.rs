@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use wasmrun_model::cluster::{Labels, NodeName};
 use wasmrun_model::id::{Incarnation, NodeId};
-use wasmrun_model::resource::ResourceSet;
+use wasmrun_model::resource::{Amount, Fit, Request, ResourceName, ResourceSet};
 use wasmrun_model::scheduler::{NodeInfo, PeerView};
 use wasmrun_model::wire::{Amounts, MemberRow};
 
@@ -395,6 +395,24 @@ impl Members {
             .iter()
             .filter(|(_, it)| !it.is_silent && !it.record.is_draining);
         open.map(|(id, _)| *id).collect()
+    }
+
+    /// Those of [`open`](Self::open) that have free what is asked for by the last that they have said, those first that have
+    /// the most CPU; all of them where nothing is asked for.
+    pub(crate) fn with_room(&self, request: Option<&Request>) -> Vec<NodeId> {
+        let table = self.table.lock();
+        let open = table.alive.iter().filter_map(|(id, it)| {
+            let view = it.view.as_ref()?;
+            let resources = &view.resources;
+            let has_room = request.is_none_or(|it| resources.judge(it) == Fit::Available);
+            let is_open = !it.is_silent && !it.record.is_draining;
+            let free = resources.free(&ResourceName::CPU);
+            let free = free.map_or(Amount::ZERO, |free| free.available());
+            (is_open && has_room).then_some((free, *id))
+        });
+        let mut open: Vec<(Amount, NodeId)> = open.collect();
+        open.sort_by_key(|(free, id)| (std::cmp::Reverse(*free), *id));
+        open.into_iter().map(|(_, id)| id).collect()
     }
 
     /// What a member that lives is called.

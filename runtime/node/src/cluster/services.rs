@@ -14,8 +14,12 @@ use tokio::sync::watch;
 use wasmrun_control::records::{self, Form, Record, RecordError, SERVICES};
 use wasmrun_control::{Changes, ControlStore, Entry, Error, Event, Revision, Watch};
 use wasmrun_model::fairness::TenantName;
+use wasmrun_model::id::NodeId;
+use wasmrun_model::resource::Request;
 use wasmrun_model::wire::Serve;
+use wasmrun_net::{ByteStream, ConnectError};
 
+use super::Cluster;
 use super::watched::{self, Applied, Follow, Next};
 
 /// The most bytes of a record.
@@ -184,6 +188,20 @@ impl Services {
         };
         let key = records::service(tenant, name);
         watched::swap::<ServicesError>(&*self.store, &self.applied, key, change).await
+    }
+}
+
+/// The way of a request to another node.
+impl Cluster {
+    /// Who could take a request of a service that asks for this, if it asks for anything: the best first.
+    pub(crate) fn with_room(&self, request: Option<&Request>) -> Vec<NodeId> {
+        self.members.with_room(request)
+    }
+
+    /// A stream to a member that lives.
+    pub(crate) async fn open(&self, node: NodeId) -> Result<ByteStream, ConnectError> {
+        let peer = self.peer(node).ok_or(ConnectError::Closed)?;
+        peer.open().await
     }
 }
 

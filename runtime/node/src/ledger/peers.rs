@@ -9,7 +9,7 @@ use std::sync::Arc;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::{ActorId, DriverId, Incarnation, NodeId, ObjectId, TaskId};
-use wasmrun_model::resource::{Amount, NodeResources, ResourceName};
+use wasmrun_model::resource::{Amount, NodeResources, Request, ResourceName};
 use wasmrun_model::scheduler::{Event, Message, NodeInfo, Outcome, PeerView, Settings, TaskView};
 use wasmrun_model::task::{Attempt, TaskSpec};
 use wasmrun_model::time::Instant as ModelInstant;
@@ -555,6 +555,11 @@ impl Ledger {
     /// A node took so long to send us some bytes.
     pub(crate) fn note_transfer(&mut self, from: NodeId, bytes: u64, took: std::time::Duration) {
         self.scheduler.note_transfer(from, bytes, took);
+    }
+
+    /// Whether this node has free what is asked for.
+    pub(crate) fn has_room(&self, request: &Request) -> bool {
+        self.scheduler.has_room(request)
     }
 
     /// What this node tells the others about itself. The version is for the caller to fill in.

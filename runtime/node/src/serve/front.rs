@@ -4,7 +4,7 @@
 //! request was, and nothing of why it failed: that is for those who run the service.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use http_body_util::BodyExt as _;
@@ -15,11 +15,13 @@ use hyper::{Method, Request, Response, StatusCode};
 use parking_lot::RwLock;
 use tokio::sync::oneshot;
 use wasmrun_engine::{HttpBody, HttpExchange, Input};
+use wasmrun_model::task::Rule;
 use wasmrun_model::trace::{Span, TraceContext, TraceState};
 
 use super::answers::{Answers, Kind};
 use super::body;
 use super::listen::MOST_HEADERS;
+use super::passing::Passing;
 use super::places::{Place, Places};
 use super::problem::Problem;
 use super::stats::{OneOf, ServiceStats, Stats};
@@ -38,6 +40,17 @@ pub(super) struct Front {
     places: Arc<Places>,
     config: ServiceConfig,
     pub(super) stats: Stats,
+    /// The way to other nodes, if every node of a cluster serves this.
+    pub(super) passing: OnceLock<Passing>,
+}
+
+/// Who asks, and how.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Caller {
+    pub(super) client: SocketAddr,
+    pub(super) is_tls: bool,
+    /// Whether another node has passed it on. Then it is answered here.
+    pub(super) is_passed: bool,
 }
 
 impl Front {
@@ -48,6 +61,7 @@ impl Front {
             answers: RwLock::new(answers),
             places: Places::new(config.most_running, config.most_waiting),
             config,
+            passing: OnceLock::new(),
         }
     }
 
@@ -69,16 +83,34 @@ impl Front {
         }
     }
 
+    /// What a request needs to have free at the node that takes it. The tasks of functions find a node by themselves.
+    pub(super) fn rule(&self) -> Option<Arc<Rule>> {
+        match &self.answers.read().0 {
+            Kind::Handler(job) => Some(job.terms.rule.clone()),
+            Kind::Functions(_) => None,
+        }
+    }
+
+    /// Whether a request could begin here now.
+    pub(super) fn has_room(&self) -> bool {
+        let ask = |rule: Arc<Rule>| {
+            let shared = self.client.shared();
+            shared.ask(|ledger| ledger.has_room(rule.preferred()))
+        };
+        self.places.has_free() && self.rule().is_none_or(ask)
+        }
+    }
+
     /// The response to a request.
     pub(super) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
-        (client, is_tls): (SocketAddr, bool),
+        caller: Caller,
         one: OneOf,
     ) -> Response<HttpBody> {
-        let mut under_way = InProgress::new(self.clone(), &request, client, one);
+        let mut under_way = InProgress::new(self.clone(), &request, caller.client, one);
         let method = request.method().clone();
-        match self.answered(request, is_tls, &mut under_way).await {
+        match self.answered(request, caller, &mut under_way).await {
             Ok(response) => {
                 under_way.status = response.status().as_u16();
                 let (head, body) = response.into_parts();
@@ -111,10 +143,19 @@ impl Front {
     async fn answered(
         &self,
         request: Request<Incoming>,
-        is_tls: bool,
+        caller: Caller,
         under_way: &mut InProgress,
     ) -> Result<Response<HttpBody>, Problem> {
-        check(&request, self.config.own_names())?;
+        // The node that has passed it on has checked the name that it was asked by.
+        let names = self.config.own_names().filter(|_| !caller.is_passed);
+        check(&request, names)?;
+        if let Some(uri) = self.goes_on(&request, caller)
+            && let Some(way) = self.way(uri, caller.client).await
+        {
+            let response = way.pass(request).await?;
+            under_way.is_elsewhere = true;
+            return Ok(response);
+        }
         let place = self
             .places
             .take(under_way.client.ip(), self.config.patience);
@@ -124,7 +165,10 @@ impl Front {
         under_way.place = Some(place);
         let answers = self.answers.read().clone();
         match &answers.0 {
-            Kind::Handler(job) => self.call_handler(job, request, is_tls, under_way).await,
+            Kind::Handler(job) => {
+                self.call_handler(job, request, caller.is_tls, under_way)
+                    .await
+            }
             Kind::Functions(functions) => self.call_function(functions, request, under_way).await,
         }
     }
@@ -207,6 +251,8 @@ pub(super) struct InProgress {
     status: u16,
     bytes: u64,
     is_whole: bool,
+    /// Another node answers it, and counts and logs it.
+    is_elsewhere: bool,
     task: Option<TaskHandle>,
     place: Option<Place>,
     of_connection: OneOf,
@@ -225,6 +271,7 @@ impl InProgress {
             status: CLIENT_GONE,
             bytes: 0,
             is_whole: false,
+            is_elsewhere: false,
             task: None,
             place: None,
             of_connection: one,
@@ -261,6 +308,9 @@ impl Drop for InProgress {
             front.client.cancel(task);
         }
         drop(self.place.take());
+        if self.is_elsewhere {
+            return front.stats.passed_on.add(1);
+        }
         let took = self.began.elapsed();
         let route = self.route.as_deref();
         front.stats.served(route, self.status, self.bytes, took);

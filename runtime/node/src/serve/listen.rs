@@ -17,11 +17,13 @@ use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::front::Front;
+use super::front::{Caller, Front};
+use super::passing::{self, Taken};
 use super::places::{client_of, most_of_one};
 use super::stats::{OneOf, Requests};
 
@@ -39,7 +41,7 @@ pub(super) const MOST_HEADERS: usize = 128;
 /// How many requests of one HTTP/2 connection may be under way.
 const MOST_STREAMS: u32 = 200;
 /// How much of the bodies of requests an HTTP/2 connection may send before they are read.
-const WINDOW_BYTES: u32 = 256 << 10;
+pub(super) const WINDOW_BYTES: u32 = 256 << 10;
 /// How much of one response may wait in memory for such a connection.
 const SEND_BYTES: usize = 64 << 10;
 /// How soon a socket that gives an error is asked again.
@@ -47,8 +49,8 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// Takes connections until it is told to stop, and ends when the last of them has.
 pub(super) async fn accept(
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    (listener, tls): (TcpListener, Option<TlsAcceptor>),
+    mut taken: mpsc::Receiver<Taken>,
     front: Arc<Front>,
     stop: CancellationToken,
 ) {
@@ -68,7 +70,8 @@ pub(super) async fn accept(
                         front: front.clone(),
                         client,
                         stop: stop.clone(),
-                        _share: share,
+                        _share: Some(share),
+                        is_passed: false,
                     };
                     connections.spawn(connection.run(stream, tls.clone()));
                 }
@@ -77,10 +80,21 @@ pub(super) async fn accept(
                     tokio::time::sleep(AGAIN).await;
                 }
             },
+            Some(taken) = taken.recv(), if has_room => {
+                let connection = Connection {
+                    front: front.clone(),
+                    client: taken.passed.client,
+                    stop: stop.clone(),
+                    _share: None,
+                    is_passed: true,
+                };
+                connections.spawn(connection.take(taken));
+            }
             Some(_) = connections.join_next() => {}
         }
     }
-    drop(listener);
+    // Other nodes see that what waits here is not taken.
+    drop((listener, taken));
     while connections.join_next().await.is_some() {}
 }
 
@@ -125,7 +139,10 @@ struct Connection {
     front: Arc<Front>,
     client: SocketAddr,
     stop: CancellationToken,
-    _share: OfClient,
+    /// Its part of the connections; none of one that another node has taken.
+    _share: Option<OfClient>,
+    /// Whether it is a request that another node has passed on.
+    is_passed: bool,
 }
 
 impl Connection {
@@ -152,16 +169,27 @@ impl Connection {
         counted.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Serves a request of another node, if there is room for it.
+    async fn take(self, Taken { mut stream, passed }: Taken) {
+        if self.front.takes(&passed) && passing::accept(&mut stream).await.is_ok() {
+            self.serve(stream, false).await;
+        }
+    }
+
     async fn serve<S>(self, stream: S, is_tls: bool)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let requests = Arc::new(Requests::default());
         let (front, counted) = (self.front.clone(), requests.clone());
-        let client = self.client;
+        let caller = Caller {
+            client: self.client,
+            is_tls,
+            is_passed: self.is_passed,
+        };
         let answer = service_fn(move |request| {
             let (front, one) = (front.clone(), OneOf::new(&counted));
-            async move { Ok::<_, Infallible>(front.answer(request, (client, is_tls), one).await) }
+            async move { Ok::<_, Infallible>(front.answer(request, caller, one).await) }
         });
         let protocols = protocols();
         let mut connection = pin!(protocols.serve_connection(TokioIo::new(stream), answer));

@@ -1,9 +1,9 @@
 //! Services: HTTP requests that a module answers, each in a sandbox of its own.
 //!
-//! Owns [`Service`]: a socket, what takes its connections ([`listen`]), who goes first ([`places`]), and what becomes of each
-//! request ([`front`]). A request is a task of the service's driver, as all others are: it waits for what it asks for, in its
-//! tenant's turn, has its limits, is in the history, and can be explained. Must not: know how wasm runs, or what a handler
-//! does.
+//! Owns [`Service`]: a socket, what takes its connections ([`listen`]), who goes first ([`places`]), what becomes of each
+//! request ([`front`]), and which of them other nodes answer ([`passing`]). A request is a task of the service's driver, as all
+//! others are: it waits for what it asks for, in its tenant's turn, has its limits, is in the history, and can be explained.
+//! Must not: know how wasm runs, or what a handler does.
 //!
 //! Threads: the connections have threads of their own, so that neither the guests nor the node's own work wait for them.
 
@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use wasmrun_model::id::{DriverId, TaskId};
@@ -26,6 +27,7 @@ mod answers;
 mod body;
 mod front;
 mod listen;
+mod passing;
 mod places;
 mod problem;
 mod stats;
@@ -33,12 +35,15 @@ mod typed;
 
 pub use answers::{Answers, AnswersError};
 use front::Front;
+pub(crate) use passing::{Passed, Passing, Taken};
 pub use stats::ServiceStats;
 
 /// Protocols over TLS, the preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 /// How many threads serve the connections of one service, at most.
 const MOST_THREADS: usize = 4;
+/// How many requests of other nodes may wait to be looked at.
+const MOST_TAKEN: usize = 64;
 
 /// Gets told of requests at their end.
 pub type AccessLog = Arc<dyn Fn(&Served) + Send + Sync>;
@@ -134,6 +139,8 @@ pub struct Service {
     front: Arc<Front>,
     address: SocketAddr,
     stop: CancellationToken,
+    /// Takes requests that other nodes pass on.
+    taker: mpsc::Sender<Taken>,
     accepting: Option<tokio::task::JoinHandle<()>>,
     threads: Option<Runtime>,
 }
@@ -187,12 +194,14 @@ impl Service {
         let address = listener.local_addr().unwrap_or(address);
         let stop = CancellationToken::new();
         let front = Arc::new(Front::new(client, answers, config));
-        let accepting = listen::accept(listener, tls, front.clone(), stop.clone());
+        let (taker, taken) = mpsc::channel(MOST_TAKEN);
+        let accepting = listen::accept((listener, tls), taken, front.clone(), stop.clone());
         let accepting = threads.spawn(accepting);
         Ok(Self {
             front,
             address,
             stop,
+            taker,
             accepting: Some(accepting),
             threads: Some(threads),
         })
@@ -211,6 +220,17 @@ impl Service {
     /// Has all requests that come from now on answered by these. Those under way go on with what they have.
     pub fn replace(&self, answers: Answers) {
         self.front.replace(answers);
+    }
+
+    /// Passes requests on to other nodes from now on, when there is no room here. Once.
+    pub(crate) fn share(&self, passing: Passing) {
+        // The first one stays.
+        let _ = self.front.passing.set(passing);
+    }
+
+    /// Takes requests that other nodes pass on.
+    pub(crate) fn taker(&self) -> mpsc::Sender<Taken> {
+        self.taker.clone()
     }
 
     /// What it has served so far.

@@ -71,6 +71,11 @@ impl Places {
         (state.running, state.waiting)
     }
 
+    /// Whether somebody could begin now.
+    pub(super) fn has_free(&self) -> bool {
+        self.state.lock().running < self.most_running
+    }
+
     /// Waits for a place, but no longer than `patience`. `None` where there is no room to wait, or no more.
     pub(super) async fn take(
         self: &Arc<Self>,

@@ -18,6 +18,7 @@ pub(super) struct Stats {
     /// Requests by route, and by the first digit of the status, from 1 to 5. [`NO_ROUTE`] is always there.
     by_route: RwLock<BTreeMap<Arc<str>, [Counter; 5]>>,
     refused: Counter,
+    pub(super) passed_on: Counter,
     bytes: Counter,
     took: Latency,
     pub(super) connections: AtomicU64,
@@ -69,6 +70,7 @@ impl Stats {
         ServiceStats {
             by_route: counts.collect(),
             refused: self.refused.get(),
+            passed_on: self.passed_on.get(),
             bytes: self.bytes.get(),
             took: self.took.cumulative().to_vec(),
             took_us: self.took.sum_us(),
@@ -145,6 +147,8 @@ pub struct ServiceStats {
     pub by_route: Vec<(Arc<str>, [u64; 5])>,
     /// Those of them that were refused because too many waited.
     pub refused: u64,
+    /// Requests that other nodes have answered, and count.
+    pub passed_on: u64,
     /// Bytes of the bodies that clients were sent.
     pub bytes: u64,
     /// How many requests took up to each of [`ServiceStats::BOUNDS_US`], and all.

@@ -60,7 +60,7 @@ use tokio::sync::watch::Sender;
 use tokio::task::{JoinHandle, JoinSet};
 use wasmrun_model::id::DriverId;
 use wasmrun_model::wire::{Address, TaskRow};
-use wasmrun_net::Session;
+use wasmrun_net::{ByteStream, Session};
 
 pub use self::metrics::{DEFAULT_METRICS_PORT, Metrics, ServeMetricsError};
 pub use self::socket::ServeError;
@@ -330,6 +330,10 @@ impl Clients for Inner {
                 _ = closed.wait_for(|is_closed| *is_closed) => {}
             }
         })
+    }
+
+    fn take(self: Arc<Self>, stream: ByteStream) -> BoxFuture<'static, ()> {
+        Box::pin(async move { self.take_request(stream).await })
     }
 }
 

@@ -1,5 +1,6 @@
 use async_trait::async_trait;
 use futures_util::FutureExt;
+use wasmrun_model::resource::{NodeResources, Pool};
 use wasmrun_net::{BulkRefusal, BulkSender, Range};
 
 use super::*;
@@ -195,4 +196,40 @@ fn sight_of_all_is_lost_at_once() {
     let expected = ["is not seen in 1 and 5", "left 1 and 5"];
     assert_eq!(heard.take(), expected);
     assert!(members.ids().is_empty());
+}
+
+#[test]
+fn requests_go_first_to_whom_has_the_most_room_and_not_to_whom_is_drained() {
+    let (members, _heard) = members();
+    let cpus = |count: u32| {
+        let mut resources = NodeResources::new();
+        let pool = Pool::for_name(&ResourceName::CPU, Amount::units(count)).unwrap();
+        resources.add(ResourceName::CPU, pool).unwrap();
+        resources.report()
+    };
+    for (node, count) in [(2, 1), (3, 4), (4, 2), (5, 8)] {
+        let node = NodeId::from_bytes([node; 16]);
+        let is_draining = count == 8;
+        let record = NodeRecord {
+            is_draining,
+            ..record(1)
+        };
+        members.join(node, Incarnation(1), record);
+        let view = PeerView {
+            resources: cpus(count),
+            ..view(1)
+        };
+        members.view(node, Incarnation(1), view);
+    }
+    // Nothing is known of it yet.
+    members.join(NodeId::from_bytes([6; 16]), Incarnation(1), record(1));
+    let with_room = |request: Option<&Request>| {
+        let nodes = members.with_room(request).into_iter();
+        nodes.map(|node| node.as_bytes()[0]).collect::<Vec<_>>()
+    };
+    assert_eq!(with_room(None), [3, 4, 2]);
+    let mut amounts = ResourceSet::new();
+    amounts.set(ResourceName::CPU, Amount::units(2));
+    let two = Request::new(amounts).unwrap();
+    assert_eq!(with_room(Some(&two)), [3, 4]);
 }

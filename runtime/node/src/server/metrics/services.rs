@@ -19,6 +19,12 @@ const NUMBERS: &[Number] = &[
         |it| it.refused,
     ),
     (
+        "wasmrun_service_passed_on_total",
+        Kind::Counter,
+        "Requests that came to this node and that another one has answered, where they count.",
+        |it| it.passed_on,
+    ),
+    (
         "wasmrun_service_sent_bytes_total",
         Kind::Counter,
         "Bytes of bodies that services have sent.",

@@ -10,18 +10,19 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use wasmrun_engine::Module;
 use wasmrun_model::id::DriverId;
 use wasmrun_model::wire::{
     List, Refusal, RefusalKind, Response, Rows, Serve, ServiceRow, Silent, What,
 };
+use wasmrun_net::ByteStream;
 
 use super::{MOST_SERVICES, Running};
 use crate::cluster::{ServiceKey, ServiceRecord, ServicesError, Wanted};
 use crate::peers::ask::{Answer, Asked, Question};
 use crate::records::ids::random;
-use crate::serve::Answers;
+use crate::serve::{Answers, Passed, Passing, Taken};
 use crate::server::Inner;
 use crate::server::given::grants;
 use crate::server::session::{Session, refusal};
@@ -40,6 +41,8 @@ const STOPPING: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(3600);
 /// How often other nodes are asked meanwhile.
 const LOOK: Duration = Duration::from_millis(50);
+/// How long another node may take to say what it passes on.
+const HEAD: Duration = Duration::from_secs(5);
 /// How long requests under way may take where nobody has said so.
 const DRAIN: Duration = Duration::from_secs(30);
 
@@ -195,8 +198,32 @@ impl Inner {
         let started = self.start_service(key, answers, &record.serve, &record.by);
         let mut running = started.map_err(|error| error.to_string())?;
         running.record = Some(record.clone());
+        if let Some(cluster) = self.cluster() {
+            running.service.share(Passing {
+                cluster: cluster.clone(),
+                tenant: key.0.clone(),
+                name: key.1.clone(),
+            });
+        }
         services.insert(key.clone(), running);
         Ok(())
+    }
+
+    /// Has a service take a request that another node passes on. That one sees at once if there is no such service here.
+    pub(in crate::server) async fn take_request(&self, mut stream: ByteStream) {
+        let Ok(Ok(passed)) = timeout(HEAD, Passed::read(&mut stream)).await else {
+            return;
+        };
+        let key = (passed.tenant.clone(), passed.name.clone());
+        let taker = {
+            let services = self.services.running.lock();
+            let running = services.get(&key).filter(|it| it.record.is_some());
+            running.map(|it| it.service.taker())
+        };
+        if let Some(taker) = taker {
+            // One that has just ended takes none.
+            let _ = taker.send(Taken { stream, passed }).await;
+        }
     }
 
     fn note_failure(&self, key: &ServiceKey, record: &ServiceRecord, why: String) {
