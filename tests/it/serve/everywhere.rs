@@ -319,7 +319,7 @@ fn what_no_node_can_serve_is_refused_and_what_only_one_can_is_served_there() {
     ];
     let said = a.member.command(&nowhere).arg(guest("web")).fails(2);
     assert_says(&said, &["cannot listen at 192.0.2.1:80"]);
-    assert_eq!(b.services(), Vec::<Json>::new());
+    b.wait_for(&[]);
     let here = [
         "serve",
         "--name",
