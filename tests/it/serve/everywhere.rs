@@ -307,6 +307,49 @@ fn a_node_that_is_drained_passes_all_requests_on() {
 }
 
 #[test]
+fn a_path_leads_to_an_actor_at_whichever_node_it_is() {
+    let [a, b, c] = three();
+    let create = a.member.command(&["actor", "create"]).arg(guest("graph"));
+    let create = create.args(["counter", "5", "--name", "total", "--strategy", "node:b"]);
+    create.ok();
+    let serve = a.serve(&guest("graph"));
+    serve.args(["--route", "POST /add=actor:total.add"]).ok();
+    let add = |host: &Host, body: &str| {
+        let mut client = Connection::open(host.at);
+        let length = body.len();
+        let headers = format!(
+            "Connection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n"
+        );
+        client.begin("POST /add", &headers);
+        client.send(body);
+        client.answer()
+    };
+    for (host, sum) in [(&a, 8), (&b, 11), (&c, 14)] {
+        assert_eq!(add(host, "3").json(200, "application/json"), sum);
+    }
+    add(&c, "\"x\"").problem(400);
+    a.member.command(&["actor", "kill", "total"]).ok();
+    // Who has called it sees that it is gone, and then that nobody has its name.
+    eventually("nobody has its name", || match add(&c, "3").status {
+        404 => Ok(()),
+        status => Err(status),
+    });
+    for (route, why) in [
+        (
+            "POST /x=actor:total",
+            "must be the name of an actor and a method",
+        ),
+        (
+            "POST /x=actor:total.nothing-such",
+            "has a method 'nothing-such'",
+        ),
+    ] {
+        let serve = a.member.command(&["serve", "--detach", "--route", route]);
+        assert_says(&serve.arg(guest("graph")).fails(2), &[why]);
+    }
+}
+
+#[test]
 fn what_no_node_can_serve_is_refused_and_what_only_one_can_is_served_there() {
     let [a, b, _c] = three();
     let nowhere = [

@@ -42,7 +42,8 @@ pub struct Serve {
     pub name: Option<String>,
     /// Answer by a function instead of the module's own handler: 'POST /price=price', 'GET /orders/{id}=find'.
     ///
-    /// JSON and the query become its arguments, its result becomes JSON. GET /openapi.json describes all routes. Repeatable.
+    /// JSON and the query become its arguments, its result becomes JSON. GET /openapi.json describes all routes.
+    /// 'POST /add=actor:NAME.METHOD' calls a method of a named actor. Repeatable.
     #[arg(long, value_name = "METHOD /PATH=FUNCTION", help_heading = "Service")]
     pub route: Vec<Route>,
     /// How many requests may be under way at a time.

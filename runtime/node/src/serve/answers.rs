@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use wasmrun_engine::{Entry, Grants, LookupError, Module};
+use wasmrun_engine::{Entry, Grants, Limits, LookupError, Module};
 use wasmrun_model::http::{Route, Routes, RoutesError, openapi};
 use wasmrun_model::manifest::HTTP;
 use wasmrun_model::resource::{Amount, ResourceName};
 
+use super::actors::Method;
 use crate::client::Client;
 use crate::records::job::Job;
 use crate::records::options::{JobError, Overrides};
@@ -15,7 +16,7 @@ use crate::records::options::{JobError, Overrides};
 /// What a request asks for of the CPU where neither the module nor its operator says: most wait more than they compute.
 const CPU: Amount = Amount::from_steps(Amount::ONE.steps() / 10);
 /// How long a request may take by default.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Why a module cannot answer requests.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +34,14 @@ pub enum AnswersError {
         route: Route,
         /// Why not.
         error: Box<LookupError>,
+    },
+    /// A route names no method of an actor.
+    #[error("the route {route}: {why}")]
+    Method {
+        /// The route.
+        route: Route,
+        /// Why not.
+        why: String,
     },
     /// The routes do not go together.
     #[error(transparent)]
@@ -62,9 +71,24 @@ pub(super) struct Functions {
     /// What requests of each count as, by the route's index.
     pub(super) names: Vec<Arc<str>>,
     /// By the route's index.
-    pub(super) jobs: Vec<Arc<Job>>,
+    pub(super) targets: Vec<Target>,
     /// What describes them to others.
     pub(super) openapi: serde_json::Value,
+}
+
+/// What a route calls.
+pub(super) enum Target {
+    Function(Arc<Job>),
+    Method(Box<Method>),
+}
+
+impl Target {
+    pub(super) fn limits(&self) -> &Limits {
+        match self {
+            Self::Function(job) => &job.limits,
+            Self::Method(method) => &method.limits,
+        }
+    }
 }
 
 impl Answers {
@@ -87,9 +111,19 @@ impl Answers {
                 false => Err(AnswersError::NoHandler),
             };
         }
-        let mut jobs = Vec::with_capacity(routes.len());
+        let mut targets = Vec::with_capacity(routes.len());
         let mut typed = Vec::with_capacity(routes.len());
         for route in routes {
+            if let Some(named) = Method::named(route.function(), module, overrides) {
+                match named {
+                    Ok(method) => {
+                        typed.push((route, method.ty.clone()));
+                        targets.push(Target::Method(Box::new(method)));
+                    }
+                    Err(why) => return Err(AnswersError::Method { route, why }),
+                }
+                continue;
+            }
             let index = match module.find(route.function()) {
                 Ok(index) => index,
                 Err(error) => {
@@ -98,7 +132,10 @@ impl Answers {
                 }
             };
             let function = module.function(index);
-            jobs.push(job(&function.name, Entry::Function(index))?);
+            targets.push(Target::Function(job(
+                &function.name,
+                Entry::Function(index),
+            )?));
             typed.push((route, function.ty.clone()));
         }
         let routes = Routes::new(typed)?;
@@ -110,7 +147,7 @@ impl Answers {
             names: names.collect(),
             openapi: openapi(name, version, &routes),
             routes,
-            jobs,
+            targets,
         }))))
     }
 

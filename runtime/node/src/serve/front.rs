@@ -235,7 +235,7 @@ impl Front {
             tracing::warn!(service, %error, "a request of a service cannot run");
             Problem::busy("no node can take the request now")
         })?;
-        Ok(under_way.task.insert(task))
+        Ok(under_way.runs(task))
     }
 }
 
@@ -277,6 +277,11 @@ impl InProgress {
             of_connection: one,
             front,
         }
+    }
+
+    /// It is this task, which is cancelled with it.
+    pub(super) fn runs(&mut self, task: TaskHandle) -> &mut TaskHandle {
+        self.task.insert(task)
     }
 
     /// It takes this route.

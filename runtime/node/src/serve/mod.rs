@@ -23,6 +23,7 @@ use wasmrun_net::{PemError, server_tls};
 
 use crate::client::Client;
 
+mod actors;
 mod answers;
 mod body;
 mod front;

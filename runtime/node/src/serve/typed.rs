@@ -12,7 +12,7 @@ use wasmrun_model::http::{Lookup, arguments, response};
 use wasmrun_model::value::codec::{decode, encode};
 use wasmrun_model::value::{DecodeLimits, FunctionType, Value};
 
-use super::answers::Functions;
+use super::answers::{Functions, Target};
 use super::body::upload;
 use super::front::{Front, InProgress};
 use super::problem::{Problem, json, whole};
@@ -47,13 +47,13 @@ impl Front {
             Lookup::WrongMethod { allow } => return Err(Problem::wrong_method(&allow)),
         };
         let (route, ty) = functions.routes.get(index);
-        let job = &functions.jobs[index];
+        let target = &functions.targets[index];
         under_way.takes(&functions.names[index]);
         if route.method().has_body() && !body.is_end_stream() && !is_json(&head.headers) {
             let detail = "the body is to be JSON, and its content-type is not: send content-type: application/json";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail));
         }
-        let body = whole_body(body, &job.limits).await?;
+        let body = whole_body(body, target.limits()).await?;
         let values = arguments(route.method(), ty, &captures, head.uri.query(), &body);
         let values = values.map_err(|why| Problem::unfit(&why))?;
         // The task may take its time: neither the JSON nor the values, which are large in memory, wait for it.
@@ -63,8 +63,17 @@ impl Front {
             values,
             ..self.call_of(&head.headers)
         };
-        let task = self.submit(job, call, under_way)?;
+        let task = match target {
+            Target::Function(job) => self.submit(job, call, under_way)?,
+            Target::Method(method) => {
+                let task = method.call(self.client(), call).await?;
+                under_way.runs(task)
+            }
+        };
         let report = task.await;
+        if let Target::Method(method) = target {
+            method.note(&report);
+        }
         let value = returned(ty, &report)?;
         let (status, told) = response(ty, value.as_ref());
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
