@@ -407,3 +407,24 @@ pub struct Held {
     /// Which units and how much of each, in 1/10,000.
     pub units: Vec<(u32, u64)>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_listens_at_an_address_or_at_a_port_of_the_nodes_own() {
+        for text in ["127.0.0.1:8080", "[::1]:0", ":8080"] {
+            assert_eq!(text.parse::<Listen>().unwrap().to_string(), text);
+        }
+        for bad in ["localhost:80", "8080", ":", ":70000", "127.0.0.1", ""] {
+            assert!(bad.parse::<Listen>().is_err(), "{bad}");
+        }
+        let own: Listen = ":8080".parse().unwrap();
+        assert_eq!(own.address(None).to_string(), "127.0.0.1:8080");
+        let advertised = "10.0.0.5".parse().ok();
+        assert_eq!(own.address(advertised).to_string(), "10.0.0.5:8080");
+        let fixed: Listen = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(fixed.address(advertised).port(), 1);
+    }
+}
