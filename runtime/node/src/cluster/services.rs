@@ -105,7 +105,8 @@ impl Services {
     }
 
     /// One of them, as far as this node knows.
-    pub(crate) fn get(&self, key: &ServiceKey) -> Option<Arc<ServiceRecord>> {
+    #[cfg(test)]
+    fn get(&self, key: &ServiceKey) -> Option<Arc<ServiceRecord>> {
         self.wanted.borrow().get(key).cloned()
     }
 
