@@ -110,7 +110,7 @@ fn in_command(
         &overrides(&options.task, node.policy())?,
         &grants(&options.task.grants)?,
     );
-    let answers = answers.and_then(|it| it.that_run(&node.client()));
+    let answers = answers.and_then(|it| it.that_run(&node.client(), true));
     let answers = answers.map_err(|error| match error {
         AnswersError::Job(JobError::TooMuch(_)) | AnswersError::Never(_) => {
             Failure::new(Exit::Unschedulable, error)

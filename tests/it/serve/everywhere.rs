@@ -189,11 +189,11 @@ fn a_service_is_replaced_at_all_nodes_without_a_failed_request() {
     std::fs::write(&second, second_version()).expect("there is room");
     let is_over = &AtomicBool::new(false);
     thread::scope(|scope| {
-        let asking = [&a, &b, &c].map(|host| {
+        let asking = [a.at, b.at, c.at].map(|at| {
             scope.spawn(move || {
                 let mut asked = 0;
                 while !is_over.load(Ordering::Relaxed) {
-                    let answer = host.get("/version");
+                    let answer = Connection::open(at).ask("GET /version", "");
                     assert_eq!(answer.status, 200, "{answer:?}");
                     asked += 1;
                 }

@@ -37,7 +37,8 @@ async fn a_stream_that_nobody_reads_holds_up_no_message_and_no_object() {
         let _ = full.write_all(&vec![0; 64 << 20]).await;
     });
     let mut to = vec![0; 100_000];
-    let pulled = peer.pull(&0, 0, &mut to, &PullOptions::default());
+    let options = PullOptions::default();
+    let pulled = peer.pull(&0, 0, &mut to, &options);
     soon(pulled).await.expect("the bytes");
     let answered = soon(peer.call(&Ask::Echo(1, vec![2]), PATIENCE)).await;
     assert_eq!(answered.expect("an answer"), (1, vec![2]));

@@ -294,6 +294,7 @@ mod tests {
                 routes: Vec::new(),
                 address: Listen::Advertised(300),
                 tls: None,
+                hosts: Vec::new(),
                 most_running: 1,
                 most_waiting: 2,
                 patience_ms: 3,

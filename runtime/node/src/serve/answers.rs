@@ -151,19 +151,20 @@ impl Answers {
         }))))
     }
 
-    /// The same, where some node can run the requests, as tasks of the session `client`.
+    /// The same, where some node can run the requests, as tasks of the session `client`. `is_alone` if no other node is to
+    /// answer any.
     ///
     /// # Errors
     /// When none ever can.
-    pub fn that_run(self, client: &Client) -> Result<Self, AnswersError> {
-        let (jobs, is_request) = match &self.0 {
-            Kind::Handler(job) => (std::slice::from_ref(job), true),
-            Kind::Functions(functions) => (&functions.jobs[..], false),
+    pub fn that_run(self, client: &Client, is_alone: bool) -> Result<Self, AnswersError> {
+        let never = match &self.0 {
+            Kind::Handler(job) => client.why_never(job, is_alone),
+            Kind::Functions(functions) => functions.targets.iter().find_map(|it| match it {
+                Target::Function(job) => client.why_never(job, false),
+                Target::Method(_) => None,
+            }),
         };
-        let mut never = jobs
-            .iter()
-            .filter_map(|job| client.why_never(job, is_request));
-        match never.next() {
+        match never {
             Some(why) => Err(AnswersError::Never(why)),
             None => Ok(self),
         }

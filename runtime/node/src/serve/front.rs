@@ -98,7 +98,6 @@ impl Front {
             shared.ask(|ledger| ledger.has_room(rule.preferred()))
         };
         self.places.has_free() && self.rule().is_none_or(ask)
-        }
     }
 
     /// The response to a request.

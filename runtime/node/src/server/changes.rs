@@ -430,6 +430,7 @@ mod tests {
             routes: Vec::new(),
             address: "127.0.0.1:80".parse().unwrap(),
             tls: Some((Bytes(SECRET.into()), Bytes(SECRET.into()))),
+            hosts: Vec::new(),
             most_running: 1,
             most_waiting: 1,
             patience_ms: 1,

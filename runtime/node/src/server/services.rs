@@ -96,7 +96,10 @@ impl Session {
             &overrides(&self.inner, &serve.terms, &serve.limits, tenant.clone()),
             &grants(&serve.grants)?,
         );
-        let answers = answers.and_then(|it| it.that_run(&self.client));
+        let is_in_cluster = serve.is_detached && self.inner.cluster().is_some();
+        let why_alone = is_in_cluster.then(|| why_alone(&serve)).flatten();
+        let is_everywhere = is_in_cluster && why_alone.is_none();
+        let answers = answers.and_then(|it| it.that_run(&self.client, !is_everywhere));
         let answers = answers.map_err(|error| match error {
             AnswersError::Job(error) => job_refused(error),
             AnswersError::Never(_) => refusal(RefusalKind::Unschedulable, error),
@@ -104,9 +107,7 @@ impl Session {
         })?;
         serve.name.clone_from(&name);
         let key = (tenant, name);
-        let is_in_cluster = serve.is_detached && self.inner.cluster().is_some();
-        let why_alone = is_in_cluster.then(|| why_alone(&serve)).flatten();
-        if is_in_cluster && why_alone.is_none() {
+        if is_everywhere {
             return self.serve_everywhere(key, serve).await;
         }
         let mut row = self.serve_here(key, answers, &serve)?;
@@ -297,6 +298,7 @@ impl Inner {
             name: name.clone(),
             address: self.listen_address(serve),
             tls: serve.tls.clone().map(|(cert, key)| (cert.0, key.0)),
+            hosts: serve.hosts.clone(),
             most_running: serve.most_running as usize,
             most_waiting: serve.most_waiting as usize,
             patience: Duration::from_millis(serve.patience_ms),

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use wasmrun_engine::Module;
+use wasmrun_model::access::Tenants;
 use wasmrun_model::id::DriverId;
 use wasmrun_model::wire::{
     List, Refusal, RefusalKind, Response, Rows, Serve, ServiceRow, Silent, What,
@@ -280,12 +281,14 @@ impl Inner {
     async fn rows_everywhere(&self, (tenant, name): &ServiceKey) -> (Vec<ServiceRow>, Vec<Silent>) {
         let list = List::of(What::Services);
         let list = list.with("tenant", tenant).with("name", name);
-        let mut rows = self.service_rows(&list);
+        let all = Tenants::All;
+        let mut rows = self.service_rows(&all, &list);
         let Some(cluster) = self.cluster() else {
             return (rows, Vec::new());
         };
         let asked = Asked {
             tenant: tenant.clone(),
+            tenants: all,
             driver: self.detached.driver(),
             question: Question::List(list),
         };
