@@ -82,7 +82,8 @@ pub fn removed(id: NodeId) -> Bytes {
 
 /// The key of an actor's name. Any name is fine that leaves the key within its limit.
 pub fn named(tenant: &TenantName, name: &str) -> Bytes {
-    // Last in the key, so whatever is in it cannot be mistaken for another part.
+    // The name is last in the key, so whatever is in it cannot be mistaken for another part; and no tenant has a colon.
+    let tenant = tenant.as_str().replace('/', ":");
     key(NAMED, format_args!("{tenant}/{name}"))
 }
 
@@ -291,6 +292,10 @@ mod tests {
         assert_eq!(node(id), format!("nodes/{}", "ab".repeat(16)));
         let tenant = TenantName::default();
         assert_eq!(named(&tenant, "a/b"), "named/default/a/b");
+        // No other tenant's name is the same key.
+        let inner: TenantName = "default/a".parse().unwrap();
+        assert_eq!(named(&inner, "b"), "named/default:a/b");
+        assert_eq!(super::tenant(&inner), "tenants/default/a");
         let name: SecretName = "API_KEY".parse().unwrap();
         let secret = secret(&tenant, &name);
         assert_eq!(secret, "secrets/default/API_KEY");

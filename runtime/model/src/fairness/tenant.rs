@@ -16,22 +16,37 @@ use crate::resource::{ResourceName, ResourceSet};
 
 use super::weight::Weight;
 
-/// The name of a tenant: a team or a queue. By default `default`.
+/// The name of a tenant, as a path: an organisation, a team in it, a project of that. By default `default`.
 ///
-/// A letter or digit, then letters, digits, `-`, `_` and `.`, all ASCII, at most
-/// [`TenantName::MAX_LEN`] bytes. Case counts. A clone is cheap.
+/// One to [`TenantName::MAX_PARTS`] parts with `/` between them. A part is a letter or digit, then letters, digits,
+/// `-`, `_` and `.`, all ASCII, at most [`TenantName::MAX_PART_LEN`] bytes. Case counts. A clone is cheap.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantName(Arc<str>);
 
 impl TenantName {
+    /// The most parts: whoever is next is looked for level by level.
+    pub const MAX_PARTS: usize = 4;
+    /// The longest part, in bytes.
+    pub const MAX_PART_LEN: usize = 63;
     /// The longest name, in bytes.
-    pub const MAX_LEN: usize = 63;
+    pub const MAX_LEN: usize = Self::MAX_PARTS * (Self::MAX_PART_LEN + 1) - 1;
     /// The tenant of work that names none.
     pub const DEFAULT: &'static str = "default";
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The name of the tenant that it is part of, if there is one.
+    pub fn parent(&self) -> Option<Self> {
+        let (parent, _) = self.0.rsplit_once('/')?;
+        Some(Self(parent.into()))
+    }
+
+    /// How many tenants it is part of: 0 without a `/`.
+    pub fn depth(&self) -> usize {
+        self.0.matches('/').count()
     }
 }
 
@@ -47,21 +62,40 @@ pub enum ParseTenantNameError {
     /// No text at all.
     #[error("a tenant needs a name: give one, or leave the tenant out for 'default'")]
     Empty,
-    /// Above [`TenantName::MAX_LEN`].
+    /// A part above [`TenantName::MAX_PART_LEN`].
     #[error(
         "the tenant name '{start}…' is too long: {len} bytes of at most {}; choose a shorter one",
-        TenantName::MAX_LEN
+        TenantName::MAX_PART_LEN
     )]
     TooLong {
-        /// How the name begins.
+        /// How the part begins.
         start: String,
         /// Its length in bytes.
         len: usize,
     },
+    /// More than [`TenantName::MAX_PARTS`].
+    #[error(
+        "the tenant name '{start}…' has {parts} parts, and {} are the most, such as org/team/project/user; leave some out",
+        TenantName::MAX_PARTS
+    )]
+    TooDeep {
+        /// How the name begins.
+        start: String,
+        /// How many parts it has.
+        parts: usize,
+    },
+    /// A part without text.
+    #[error(
+        "'{name}' is not a tenant name: there is nothing before or behind one of its slashes; write it as org/team"
+    )]
+    EmptyPart {
+        /// The text.
+        name: String,
+    },
     /// A character that names do not have, or not there.
     #[error(
         "'{name}' is not a tenant name: {character:?} may not stand there; \
-         begin with a letter or digit, and go on with letters, digits, - _ ."
+         begin each part with a letter or digit, and go on with letters, digits, - _ ."
     )]
     Character {
         /// The text.
@@ -78,18 +112,30 @@ impl FromStr for TenantName {
         if text.is_empty() {
             return Err(ParseTenantNameError::Empty);
         }
-        if text.len() > Self::MAX_LEN {
-            return Err(ParseTenantNameError::TooLong {
-                start: text.chars().take(20).collect(),
-                len: text.len(),
+        let start = |text: &str| -> String { text.chars().take(20).collect() };
+        let parts = text.split('/').count();
+        if parts > Self::MAX_PARTS {
+            return Err(ParseTenantNameError::TooDeep {
+                start: start(text),
+                parts,
             });
         }
-        let is_ok = |(at, c): &(usize, char)| match c {
-            'a'..='z' | 'A'..='Z' | '0'..='9' => true,
-            '-' | '_' | '.' => *at > 0,
-            _ => false,
+        if let Some(part) = text.split('/').find(|part| part.len() > Self::MAX_PART_LEN) {
+            return Err(ParseTenantNameError::TooLong {
+                start: start(part),
+                len: part.len(),
+            });
+        }
+        if text.split('/').any(str::is_empty) {
+            return Err(ParseTenantNameError::EmptyPart { name: text.into() });
+        }
+        let is_wrong = |(at, c): &(usize, char)| match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' => false,
+            '-' | '_' | '.' => *at == 0,
+            _ => true,
         };
-        match text.char_indices().find(|found| !is_ok(found)) {
+        let mut parts = text.split('/');
+        match parts.find_map(|part| part.char_indices().find(is_wrong)) {
             Some((_, character)) => Err(ParseTenantNameError::Character {
                 name: text.into(),
                 character,
@@ -144,7 +190,17 @@ mod tests {
     fn names_are_checked() {
         assert_eq!(TenantName::default().as_str(), "default");
         let long = "x".repeat(63);
-        for text in ["a", "Team-1", "9.q_b", &long] {
+        let longest = [long.as_str(); TenantName::MAX_PARTS].join("/");
+        assert_eq!(longest.len(), TenantName::MAX_LEN);
+        for text in [
+            "a",
+            "Team-1",
+            "9.q_b",
+            "a/b",
+            "org/team/p.1/u",
+            &long,
+            &longest,
+        ] {
             let name: TenantName = text.parse().unwrap();
             assert_eq!(name.to_string(), text);
             let json = serde_json::to_string(&name).unwrap();
@@ -152,14 +208,39 @@ mod tests {
             let bytes = postcard::to_allocvec(&name).unwrap();
             assert_eq!(postcard::from_bytes::<TenantName>(&bytes).unwrap(), name);
         }
-        for text in ["", "-a", ".a", "_a", "a b", "a/b", "é", &"x".repeat(64)] {
-            assert!(text.parse::<TenantName>().is_err(), "{text:?}");
+        let long = format!("a/{}", "x".repeat(64));
+        for (text, says) in [
+            ("", "needs a name"),
+            ("-a", "'-' may not stand there"),
+            (".a", "'.' may not stand there"),
+            ("_a", "'_' may not stand there"),
+            ("a b", "' ' may not stand there"),
+            ("é", "'é' may not stand there"),
+            ("a/-b", "'-' may not stand there"),
+            ("/a", "nothing before or behind"),
+            ("a/", "nothing before or behind"),
+            ("a//b", "nothing before or behind"),
+            ("a/b/c/d/e", "has 5 parts, and 4 are the most"),
+            (&long, "64 bytes of at most 63"),
+        ] {
+            let error = text.parse::<TenantName>().unwrap_err().to_string();
+            assert!(error.contains(says), "{text:?}: {error}");
         }
         let error = serde_json::from_str::<TenantName>("\"a b\"").unwrap_err();
         assert!(
             error.to_string().contains("' ' may not stand there"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_path_has_parents() {
+        let name: TenantName = "org/team/project".parse().unwrap();
+        let parent = name.parent().unwrap();
+        assert_eq!((parent.as_str(), name.depth()), ("org/team", 2));
+        let root = parent.parent().unwrap();
+        assert_eq!((root.as_str(), root.depth()), ("org", 0));
+        assert_eq!(root.parent(), None);
     }
 
     #[test]
