@@ -68,6 +68,11 @@ const DRIVER: DriverId = DriverId::from_bytes([1; 16]);
 
 impl World {
     fn new(nodes: u64, shapes: usize, tenants: usize) -> Self {
+        let names: Vec<String> = (0..tenants).map(|at| format!("t{at}")).collect();
+        Self::of_tenants(nodes, shapes, &names)
+    }
+
+    fn of_tenants(nodes: u64, shapes: usize, tenants: &[String]) -> Self {
         let local = (nodes == 1).then(|| node(0).0.id);
         let mut scheduler = Scheduler::new(Config {
             local,
@@ -84,11 +89,11 @@ impl World {
             );
         }
         let mut terms = Vec::new();
-        for tenant in 0..tenants {
+        for tenant in tenants {
             for shape in 0..shapes {
                 let memory = 1 << 16 | u32::try_from(shape).unwrap();
                 let mut of = Terms::of(request(CPUS[shape % 4], memory));
-                of.tenant = format!("t{tenant}").parse().unwrap();
+                of.tenant = tenant.parse().unwrap();
                 terms.push(Arc::new(of));
             }
         }
@@ -98,7 +103,7 @@ impl World {
             ids: (0..TASKS).map(|number| DRIVER.task(number)).collect(),
             running: VecDeque::new(),
             micros: 0,
-            window: (256 * nodes).max(4 * tenants as u64),
+            window: (256 * nodes).max(4 * tenants.len() as u64),
         }
     }
 
@@ -188,6 +193,14 @@ fn local_beside_a_million(bencher: Bencher) {
 #[divan::bench(args = [10, 1000], sample_count = 9, sample_size = 1)]
 fn drf(bencher: Bencher, tenants: usize) {
     bench(bencher, || World::new(1, 4, tenants));
+}
+
+/// This many nodes, 4 shapes, a thousand tenants in ten organisations of ten teams.
+#[divan::bench(args = [1, 10_000], sample_count = 5, sample_size = 1)]
+fn drf_tree(bencher: Bencher, nodes: u64) {
+    let path = |at: usize| format!("o{}/t{}/p{}", at % 10, at / 10 % 10, at / 100);
+    let tenants: Vec<String> = (0..1000).map(path).collect();
+    bench(bencher, || World::of_tenants(nodes, 4, &tenants));
 }
 
 /// All nodes of a cluster by one scheduler, as `wasmrun simulate` does it; 8 shapes.

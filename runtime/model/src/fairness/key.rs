@@ -1,4 +1,4 @@
-//! The order of service between tenants.
+//! The order of service between tenants that are part of the same.
 //!
 //! Owns the ranking of one tenant's resources and the key that results. Must not: look at another
 //! tenant.
@@ -63,7 +63,7 @@ impl ShareKey {
         }
     }
 
-    /// The key of a tenant that uses nothing.
+    /// The key of a tenant, or of its own work, that uses nothing.
     pub(super) fn of(name: &TenantName, submitted: Option<Instant>) -> Self {
         Self {
             rank: Rank::Served,
@@ -115,12 +115,21 @@ pub(super) struct Column {
     pub(super) counts: bool,
 }
 
-/// What the settings of a tenant say about a column.
+/// What the settings of a tenant say about a column; by default, weight 1 and no guarantee.
 #[derive(Debug, Clone)]
 pub(super) struct Term {
     pub(super) scale: Scale,
     /// The guarantee; zero for none.
     pub(super) minimum: Amount,
+}
+
+impl Default for Term {
+    fn default() -> Self {
+        Self {
+            scale: Scale::ONE,
+            minimum: Amount::ZERO,
+        }
+    }
 }
 
 /// A resource in a tenant's own order.

@@ -1,11 +1,12 @@
 //! Sharing between tenants: max-min, dominant resource fairness, guarantees.
 //!
-//! Owns who is next: [`Tenants`] accounts what each tenant uses over the whole cluster and keeps
-//! a [`ShareKey`] for each, whose order is the order of service; [`max_min`] divides one resource.
+//! Owns who is next: [`Tenants`] accounts what each tenant uses over the whole cluster, with all that are part of it, and
+//! keeps a [`ShareKey`] for each, whose order is the order of service among those that are part of the same; [`max_min`]
+//! divides one resource.
 //! Must not: know tasks, queues or nodes' pools, read a clock, use floats.
 //!
-//! Invariants: a tenant's key depends on that tenant and the cluster's total alone, never on other
-//! tenants, so keys can sit in ordered structures; equal shares are equal [`Ratio`]s, however they
+//! Invariants: a tenant's key depends on that tenant, those below it and the cluster's total alone, never on others, so
+//! keys can sit in ordered structures; equal shares are equal [`Ratio`]s, however they
 //! came about; what is refunded was charged.
 //!
 //! Sources: Ghodsi et al., "Dominant Resource Fairness: Fair Allocation of Multiple Resource
@@ -15,6 +16,7 @@
 mod explain;
 mod key;
 mod max_min;
+mod order;
 mod policy;
 #[cfg(test)]
 mod properties;
@@ -31,6 +33,7 @@ mod weight;
 pub use explain::{Ahead, WhyAhead};
 pub use key::ShareKey;
 pub use max_min::max_min;
+pub use order::Seat;
 pub use policy::{ParsePolicyError, Policy};
 pub use ratio::{Ratio, Scale};
 pub use tenant::{ParseTenantNameError, TenantConfig, TenantName};

@@ -317,6 +317,95 @@ proptest! {
     }
 }
 
+/// A tree of tenants, and one of which only others are part.
+const TREE: [&str; 8] = ["a", "b", "a/x", "a/y", "b/x", "a/x/1", "a/x/2", "c/z"];
+
+/// A tenant of the tree with all below it, beside its siblings; or only its own work, beside those below it.
+fn in_row(all: &[(&str, Seen)], of: &str, is_own: bool) -> Seen {
+    let nothing = Seen {
+        used: vec![0; 3],
+        minimum: vec![0; 3],
+        weight: 10_000,
+        resource_weights: vec![10_000; 3],
+        submitted: u64::MAX,
+    };
+    let below = format!("{of}/");
+    let itself = all.iter().find(|(name, _)| *name == of && !is_own);
+    let mut seen = match itself {
+        Some((_, itself)) => Seen {
+            used: nothing.used,
+            submitted: nothing.submitted,
+            ..itself.clone()
+        },
+        None => nothing,
+    };
+    for (name, one) in all {
+        if *name == of || !is_own && name.starts_with(&below) {
+            let sums = std::iter::zip(&mut seen.used, &one.used);
+            sums.for_each(|(sum, used)| *sum += used);
+            seen.submitted = seen.submitted.min(one.submitted);
+        }
+    }
+    seen
+}
+
+/// Chooses level by level among those who wait.
+fn choose(all: &[(&str, Seen)], waiting: &[&str], total: &[u64]) -> String {
+    let mut at = String::new();
+    loop {
+        let below = format!("{at}/");
+        let next = waiting.iter().filter_map(|name| match at.as_str() {
+            "" => name.split('/').next().map(str::to_owned),
+            at if *name == at => Some(at.to_owned()),
+            _ => {
+                let rest = name.strip_prefix(&below)?;
+                let part = rest.split('/').next()?;
+                Some(format!("{below}{part}"))
+            }
+        });
+        let next: BTreeSet<String> = next.collect();
+        let seen = |name: &String| in_row(all, name, *name == at);
+        let first = next.iter().min_by(|a, b| {
+            let by_share = seen(a).compare(&seen(b), total);
+            by_share.then(a.cmp(b))
+        });
+        let first = first.expect("somebody waits").clone();
+        if first == at {
+            return at;
+        }
+        at = first;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Who is first of those who wait is found by choosing at each level, by the comparator, among those that are part of
+    /// the same: so what holds between tenants without parts holds between siblings.
+    #[test]
+    fn the_tree_is_the_comparator_at_each_level(
+        total in prop::collection::vec(1u64..7, 3),
+        seen in prop::collection::vec(seen(), TREE.len()),
+        waits in prop::collection::vec(any::<bool>(), TREE.len()),
+    ) {
+        let mut tenants = Tenants::new(Policy::Drf);
+        tenants.set_total(set(&total));
+        let all: Vec<(&str, Seen)> = std::iter::zip(TREE, seen).collect();
+        let mut ixs = BTreeMap::new();
+        for (name, seen) in &all {
+            let ix = tenants.set_config(&name.parse().unwrap(), seen.config()).unwrap();
+            tenants.charge(ix, &set(&seen.used));
+            tenants.note_submission(ix, Instant::from_micros(seen.submitted));
+            ixs.insert(*name, ix);
+        }
+        let waiting = std::iter::zip(TREE, waits).filter(|(_, waits)| *waits);
+        let waiting: Vec<&str> = waiting.map(|(name, _)| name).collect();
+        prop_assume!(!waiting.is_empty());
+        let first = waiting.iter().min_by(|a, b| tenants.order(ixs[**a], ixs[**b]));
+        prop_assert_eq!(*first.unwrap(), choose(&all, &waiting, &total));
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Charge(usize, Vec<u64>),

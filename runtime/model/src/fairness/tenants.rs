@@ -1,11 +1,12 @@
 //! The table of tenants.
 //!
-//! Owns each tenant's settings, what it uses here and elsewhere, its counters and its key. Must
-//! not: know tasks or queues, or decide what runs: whoever keeps the queue takes the smallest key
-//! that fits.
+//! Owns each tenant's settings, what it uses here and elsewhere, its counters and its keys. Must
+//! not: know tasks or queues, or decide what runs: whoever keeps the queue takes the first in the
+//! order of the tree (`order.rs`) that fits.
 //!
 //! Invariants: every key is up to date after every call; a [`TenantIx`] stays valid for the life
-//! of the table; usage elsewhere is the sum of the last report of each node that is not cleared.
+//! of the table; usage elsewhere is the sum of the last report of each node that is not cleared; whoever is in the table,
+//! its parent is; what a tenant uses counts as used by all that it is part of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,6 @@ use crate::id::NodeId;
 use crate::resource::{ResourceName, ResourceSet};
 use crate::time::Instant;
 
-use super::explain::{Ahead, Side};
 use super::key::{Column, Ranking, ShareKey, Term};
 use super::policy::Policy;
 use super::ratio::{Ratio, Scale};
@@ -55,29 +55,46 @@ pub struct TenantCounters {
     pub cancelled: u64,
 }
 
-/// One tenant.
+/// One tenant, with all that are part of it.
 #[derive(Debug, Clone)]
 pub struct Tenant {
     name: TenantName,
+    parent: Option<TenantIx>,
     config: TenantConfig,
+    /// With those below it.
     usage: Usage,
     /// As many as the table has columns.
     terms: SmallVec<[Term; 4]>,
+    /// Its own work, once there is a tenant below it.
+    own: Option<Box<OwnWork>>,
     first_submission: Option<Instant>,
+    /// Of it or those below it.
+    first_of_all: Option<Instant>,
     counters: TenantCounters,
     dominant_share: Ratio,
     dominant_share_max: Ratio,
     key: ShareKey,
 }
 
+/// The work of a tenant that others are part of: beside them it counts as one more, of weight 1 and without a guarantee.
+#[derive(Debug, Clone)]
+struct OwnWork {
+    usage: Usage,
+    terms: SmallVec<[Term; 4]>,
+    key: ShareKey,
+}
+
 impl Tenant {
-    fn new(name: &TenantName) -> Self {
+    fn new(name: &TenantName, parent: Option<TenantIx>) -> Self {
         Self {
             name: name.clone(),
+            parent,
             config: TenantConfig::default(),
             usage: Usage::default(),
             terms: SmallVec::new(),
+            own: None,
             first_submission: None,
+            first_of_all: None,
             counters: TenantCounters::default(),
             dominant_share: Ratio::ZERO,
             dominant_share_max: Ratio::ZERO,
@@ -90,20 +107,29 @@ impl Tenant {
         &self.name
     }
 
+    /// The tenant that it is part of.
+    pub fn parent(&self) -> Option<TenantIx> {
+        self.parent
+    }
+
     /// What it is due.
     pub fn config(&self) -> &TenantConfig {
         &self.config
     }
 
-    /// What it uses over the whole cluster, as far as is known here. An amount above the largest
+    /// What it and those below it use over the whole cluster, as far as is known here. An amount above the largest
     /// one is shown as that.
     pub fn usage(&self) -> ResourceSet {
         self.usage.all()
     }
 
-    /// What it uses in tasks that are accounted here: what other nodes are to be told.
+    /// What it uses in tasks that are accounted here, without those below it: what other nodes are to be told.
     pub fn own_usage(&self) -> ResourceSet {
-        self.usage.own()
+        self.own_work().own()
+    }
+
+    fn own_work(&self) -> &Usage {
+        self.own.as_ref().map_or(&self.usage, |own| &own.usage)
     }
 
     /// When it first submitted something here, if it did.
@@ -127,9 +153,31 @@ impl Tenant {
         self.dominant_share_max
     }
 
-    /// Where it stands: the smaller key is served first.
+    /// Where it stands among those that are part of the same: the smaller key is served first.
     pub fn key(&self) -> &ShareKey {
         &self.key
+    }
+
+    /// Where its own work stands among those below it.
+    pub(super) fn own_key(&self) -> &ShareKey {
+        self.own.as_ref().map_or(&self.key, |own| &own.key)
+    }
+
+    /// Its resources in its own order, and what its settings say of them.
+    pub(super) fn ranking(&self, columns: &[Column]) -> (Ranking, &[Term]) {
+        let ranking = Ranking::new(columns, &self.terms, &self.usage);
+        (ranking, &self.terms[..])
+    }
+
+    /// The same of its own work, beside those below it.
+    pub(super) fn own_ranking(&self, columns: &[Column]) -> (Ranking, &[Term]) {
+        match &self.own {
+            Some(own) => {
+                let ranking = Ranking::new(columns, &own.terms, &own.usage);
+                (ranking, &own.terms[..])
+            }
+            None => self.ranking(columns),
+        }
     }
 
     /// After a change of settings, policy or total.
@@ -140,10 +188,15 @@ impl Tenant {
             minimum: config.min_share.get(&column.name),
         };
         self.terms = columns.iter().map(term).collect();
-        self.key = match policy {
+        let key = |submitted| match policy {
             Policy::Fifo => ShareKey::common(),
-            Policy::Drf | Policy::Fair => ShareKey::of(&self.name, self.first_submission),
+            Policy::Drf | Policy::Fair => ShareKey::of(&self.name, submitted),
         };
+        self.key = key(self.first_of_all);
+        if let Some(own) = &mut self.own {
+            own.key = key(self.first_submission);
+            own.terms = columns.iter().map(|_| Term::default()).collect();
+        }
         self.refresh(columns);
     }
 
@@ -153,6 +206,10 @@ impl Tenant {
         self.dominant_share = ranking.dominant;
         self.dominant_share_max = self.dominant_share_max.max(ranking.dominant);
         self.key.update(&ranking.places);
+        if let Some(own) = &mut self.own {
+            let ranking = Ranking::new(columns, &own.terms, &own.usage);
+            own.key.update(&ranking.places);
+        }
     }
 }
 
@@ -215,25 +272,59 @@ impl Tenants {
     }
 
     /// Goes up whenever all keys may have changed at once (a new policy or total). Otherwise keys
-    /// change only of the tenant that a call names, and of those that it returns.
+    /// change only of the tenant that a call names, of those that it returns, and of all that these are part of.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The tenant of this name, which is added if it is new.
+    /// The resources that shares are of.
+    pub(super) fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// The tenant of this name, which is added if it is new, and before it all that it is part of.
     pub fn intern(&mut self, name: &TenantName) -> Result<TenantIx, TooManyTenants> {
         if let Some(&ix) = self.by_name.get(name) {
             return Ok(ix);
         }
-        if self.tenants.len() == MAX_TENANTS {
+        let mut new = BTreeSet::new();
+        self.add_new(name, &mut new);
+        if self.tenants.len() + new.len() > MAX_TENANTS {
             return Err(TooManyTenants { name: name.clone() });
         }
+        // Whoever a name is part of comes before it.
+        new.into_iter().for_each(|name| self.insert(name));
+        Ok(self.by_name[name])
+    }
+
+    /// Adds a name to those that are not in the table, with all that it is part of.
+    fn add_new(&self, name: &TenantName, new: &mut BTreeSet<TenantName>) {
+        let mut next = Some(name.clone());
+        while let Some(name) = next.filter(|it| !self.by_name.contains_key(it)) {
+            next = name.parent();
+            new.insert(name);
+        }
+    }
+
+    /// Adds a tenant whose parent is there.
+    fn insert(&mut self, name: TenantName) {
         let ix = TenantIx(self.tenants.len() as u32);
-        let mut tenant = Tenant::new(name);
+        let parent = name.parent().map(|parent| self.by_name[&parent]);
+        let mut tenant = Tenant::new(&name, parent);
         tenant.rebuild(self.policy, &self.columns);
         self.tenants.push(tenant);
-        self.by_name.insert(name.clone(), ix);
-        Ok(ix)
+        self.by_name.insert(name, ix);
+        if let Some(TenantIx(parent)) = parent {
+            let parent = &mut self.tenants[parent as usize];
+            if parent.own.is_none() {
+                parent.own = Some(Box::new(OwnWork {
+                    usage: parent.usage.clone(),
+                    terms: SmallVec::new(),
+                    key: ShareKey::common(),
+                }));
+                parent.rebuild(self.policy, &self.columns);
+            }
+        }
     }
 
     /// Changes what a tenant is due, and so its key. A new tenant is added.
@@ -277,29 +368,39 @@ impl Tenants {
         self.tenants.is_empty()
     }
 
-    /// Where the tenant stands: the smaller key is served first.
+    /// Where the tenant stands among those that are part of the same: the smaller key is served first.
     pub fn key(&self, ix: TenantIx) -> &ShareKey {
         &self.get(ix).key
     }
 
-    /// Accounts what a task of the tenant has got. Changes its key.
+    /// Accounts what a task of the tenant has got. Changes its keys, and those of all that it is part of.
     pub fn charge(&mut self, ix: TenantIx, amounts: &ResourceSet) {
-        let tenant = &mut self.tenants[ix.0 as usize];
-        tenant.usage.add(amounts, Part::Own);
-        tenant.refresh(&self.columns);
+        self.change_usage(ix, |usage| usage.add(amounts, Part::Own));
     }
 
-    /// Accounts what a task of the tenant has given back. Changes its key.
+    /// Accounts what a task of the tenant has given back. Changes its keys, and those of all that it is part of.
     ///
     /// # Panics
     /// If it is more than was charged.
     pub fn refund(&mut self, ix: TenantIx, amounts: &ResourceSet) {
-        let tenant = &mut self.tenants[ix.0 as usize];
-        tenant.usage.remove(amounts, Part::Own);
-        tenant.refresh(&self.columns);
+        self.change_usage(ix, |usage| usage.remove(amounts, Part::Own));
     }
 
-    /// Replaces what tenants use on another node. Returns those whose key may have changed.
+    fn change_usage(&mut self, ix: TenantIx, change: impl Fn(&mut Usage)) {
+        if let Some(own) = &mut self.tenants[ix.0 as usize].own {
+            change(&mut own.usage);
+        }
+        let mut next = Some(ix);
+        while let Some(ix) = next {
+            let tenant = &mut self.tenants[ix.0 as usize];
+            change(&mut tenant.usage);
+            tenant.refresh(&self.columns);
+            next = tenant.parent;
+        }
+    }
+
+    /// Replaces what tenants use on another node. Returns whose usage has changed: their keys may have, and those of all
+    /// that they are part of.
     ///
     /// If that would make too many tenants, nothing changes.
     pub fn set_remote(
@@ -307,10 +408,12 @@ impl Tenants {
         node: NodeId,
         usage: &BTreeMap<TenantName, ResourceSet>,
     ) -> Result<Vec<TenantIx>, TooManyTenants> {
-        let is_new = |name: &&TenantName| !self.by_name.contains_key(*name);
-        let room = MAX_TENANTS - self.tenants.len();
-        if let Some(name) = usage.keys().filter(is_new).nth(room) {
-            return Err(TooManyTenants { name: name.clone() });
+        let mut new = BTreeSet::new();
+        for name in usage.keys() {
+            self.add_new(name, &mut new);
+            if self.tenants.len() + new.len() > MAX_TENANTS {
+                return Err(TooManyTenants { name: name.clone() });
+            }
         }
         let mut report = Report::new();
         for (name, amounts) in usage.iter().filter(|(_, amounts)| !amounts.is_empty()) {
@@ -319,8 +422,7 @@ impl Tenants {
         Ok(self.replace_remote(node, report))
     }
 
-    /// Forgets what tenants use on another node, which is gone. Returns those whose key may have
-    /// changed.
+    /// Forgets what tenants use on another node, which is gone. Returns whose usage has changed.
     pub fn clear_remote(&mut self, node: NodeId) -> Vec<TenantIx> {
         self.replace_remote(node, Report::new())
     }
@@ -335,13 +437,22 @@ impl Tenants {
             .collect()
     }
 
-    /// Counts a submission. The tenant's first one decides ties, so it changes its key.
+    /// Counts a submission. The tenant's first one decides ties, so it changes its keys, and those of all that it is part
+    /// of.
     pub fn note_submission(&mut self, ix: TenantIx, now: Instant) {
         let tenant = &mut self.tenants[ix.0 as usize];
         tenant.counters.submitted += 1;
-        if tenant.first_submission.is_none() {
-            tenant.first_submission = Some(now);
+        if tenant.first_submission.is_some() {
+            return;
+        }
+        tenant.first_submission = Some(now);
+        let mut next = Some(ix);
+        while let Some(ix) = next {
+            let tenant = &mut self.tenants[ix.0 as usize];
+            let first = tenant.first_of_all.map_or(now, |first| first.min(now));
+            tenant.first_of_all = Some(first);
             tenant.rebuild(self.policy, &self.columns);
+            next = tenant.parent;
         }
     }
 
@@ -365,27 +476,6 @@ impl Tenants {
         self.tenants[ix.0 as usize].counters.cancelled += 1;
     }
 
-    /// Which of two tenants is served first, and why. `None` if neither is before the other: they
-    /// are the same, or the policy is `fifo`.
-    pub fn compare(&self, a: TenantIx, b: TenantIx) -> Option<Ahead> {
-        let (a, b) = (self.side(a), self.side(b));
-        match a.key.cmp(b.key) {
-            std::cmp::Ordering::Less => Some(Ahead::new(&a, &b, &self.columns)),
-            std::cmp::Ordering::Equal => None,
-            std::cmp::Ordering::Greater => Some(Ahead::new(&b, &a, &self.columns)),
-        }
-    }
-
-    fn side(&self, ix: TenantIx) -> Side<'_> {
-        let tenant = self.get(ix);
-        Side {
-            name: &tenant.name,
-            key: &tenant.key,
-            ranking: Ranking::new(&self.columns, &tenant.terms, &tenant.usage),
-            terms: &tenant.terms,
-        }
-    }
-
     fn replace_remote(&mut self, node: NodeId, report: Report) -> Vec<TenantIx> {
         let old = self.remote.remove(&node).unwrap_or_default();
         let both: BTreeSet<TenantIx> = old.keys().chain(report.keys()).copied().collect();
@@ -394,14 +484,14 @@ impl Tenants {
             .filter(|ix| old.get(ix) != report.get(ix))
             .collect();
         for ix in &changed {
-            let tenant = &mut self.tenants[ix.0 as usize];
-            if let Some(amounts) = old.get(ix) {
-                tenant.usage.remove(amounts, Part::Remote);
-            }
-            if let Some(amounts) = report.get(ix) {
-                tenant.usage.add(amounts, Part::Remote);
-            }
-            tenant.refresh(&self.columns);
+            self.change_usage(*ix, |usage| {
+                if let Some(amounts) = old.get(ix) {
+                    usage.remove(amounts, Part::Remote);
+                }
+                if let Some(amounts) = report.get(ix) {
+                    usage.add(amounts, Part::Remote);
+                }
+            });
         }
         if !report.is_empty() {
             self.remote.insert(node, report);

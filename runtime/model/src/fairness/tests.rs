@@ -229,6 +229,73 @@ fn what_other_nodes_use_counts_too() {
 }
 
 #[test]
+fn a_subtree_counts_as_one_beside_its_siblings() {
+    let mut tenants = Tenants::new(Policy::Drf);
+    tenants.set_total(set(r#"{"CPU":10}"#));
+    let [a, x, y, b] = ["A", "A/x", "A/y", "B"].map(|text| tenants.intern(&name(text)).unwrap());
+    let one = set(r#"{"CPU":1}"#);
+    for ix in [x, x, x, y, b, b, b] {
+        tenants.charge(ix, &one);
+    }
+    // All of A have 4, so B is ahead of each of them; among themselves y is.
+    let text = "tenant B is ahead: share 0.30 < 0.40";
+    assert_eq!(ahead(&tenants, y, b), text);
+    assert_eq!(
+        ahead(&tenants, x, y),
+        "tenant A/y is ahead: share 0.10 < 0.30"
+    );
+    assert_eq!(tenants.get(a).usage(), set(r#"{"CPU":4}"#));
+    assert_eq!(tenants.get(a).own_usage(), ResourceSet::new());
+    // A weight counts for the whole of A, and what A itself runs is one more beside x and y.
+    tenants
+        .set_config(&name("A"), config(r#"{"weight":2}"#))
+        .unwrap();
+    assert_eq!(
+        ahead(&tenants, x, b),
+        "tenant A is ahead: share ÷ weight 0.20 < 0.30"
+    );
+    tenants.charge(a, &set(r#"{"CPU":2}"#));
+    assert_eq!(
+        ahead(&tenants, a, x),
+        "tenant A is ahead: share 0.20 < 0.30"
+    );
+    assert_eq!(
+        ahead(&tenants, a, y),
+        "tenant A/y is ahead: share 0.10 < 0.20"
+    );
+    assert_eq!(tenants.own_usage()[&name("A")], set(r#"{"CPU":2}"#));
+    // A guarantee counts among siblings.
+    let due = config(r#"{"min_share":{"CPU":4}}"#);
+    tenants.set_config(&name("A/x"), due).unwrap();
+    let text = "tenant A/x is below its guaranteed CPU: 3 of 4";
+    assert_eq!(ahead(&tenants, x, y), text);
+    // What is used elsewhere counts for A, too, and goes again.
+    let node = NodeId::from_bytes([1; 16]);
+    let report = BTreeMap::from([(name("A/y"), set(r#"{"CPU":4}"#))]);
+    assert_eq!(tenants.set_remote(node, &report), Ok(vec![y]));
+    assert_eq!(tenants.get(a).usage(), set(r#"{"CPU":10}"#));
+    tenants.clear_remote(node);
+    assert_eq!(tenants.get(a).usage(), set(r#"{"CPU":6}"#));
+}
+
+/// What Bhattacharya et al. show of trees that are compared by all that they use: this is known, and a resource weight
+/// helps.
+#[test]
+fn who_uses_much_of_what_nobody_else_wants_holds_up_its_siblings() {
+    let mut tenants = Tenants::new(Policy::Drf);
+    tenants.set_total(set(r#"{"CPU":10,"GPU":4}"#));
+    let [gpu, cpu, other] =
+        ["A/gpu", "A/cpu", "B"].map(|text| tenants.intern(&name(text)).unwrap());
+    tenants.charge(gpu, &set(r#"{"GPU":4}"#));
+    tenants.charge(other, &set(r#"{"CPU":9}"#));
+    let text = "tenant B is ahead: share 0.90 < 1.00";
+    assert_eq!(ahead(&tenants, cpu, other), text);
+    let due = config(r#"{"resource_weights":{"GPU":1000000}}"#);
+    tenants.set_config(&name("A"), due).unwrap();
+    assert!(tenants.is_before(cpu, other) && tenants.is_before(cpu, gpu));
+}
+
+#[test]
 fn tenants_are_limited() {
     let mut tenants = Tenants::new(Policy::Drf);
     for at in 0..MAX_TENANTS - 1 {
@@ -242,6 +309,8 @@ fn tenants_are_limited() {
     tenants.intern(&name("x")).unwrap();
     assert!(tenants.intern(&name("y")).is_err());
     assert_eq!(tenants.intern(&name("t7")), Ok(TenantIx(7)));
+    // One that would need room for those that it is part of.
+    assert!(tenants.intern(&name("t7/a")).is_err());
     let error = error.to_string();
     assert!(error.contains("at most 65536"), "{error}");
 }

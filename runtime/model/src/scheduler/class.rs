@@ -12,10 +12,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::lane::{Lane, Turn};
+use super::order::Order;
 use super::record::TaskIx;
 use super::table::Table;
 use crate::cluster::{NodeIx, Strategy};
-use crate::fairness::{ShareKey, TenantIx, Tenants};
+use crate::fairness::{TenantIx, Tenants};
 use crate::id::GroupId;
 use crate::resource::{Amount, ResourceName};
 use crate::task::{Phase, Rule, TaskKind};
@@ -99,8 +100,9 @@ pub(crate) struct Class {
     pub passed_over: Option<(Instant, TaskIx)>,
     /// Whether it stands in the list of those without members.
     is_listed: bool,
-    lanes: BTreeMap<TenantIx, (Lane, Option<ShareKey>)>,
-    order: BTreeMap<ShareKey, TenantIx>,
+    lanes: BTreeMap<TenantIx, Lane>,
+    /// Of the lanes, once there was more than one.
+    order: Order,
     cursor: u64,
 }
 
@@ -116,7 +118,7 @@ impl Class {
             passed_over: None,
             is_listed: false,
             lanes: BTreeMap::new(),
-            order: BTreeMap::new(),
+            order: Order::default(),
             cursor: 0,
         }
     }
@@ -150,7 +152,7 @@ impl Class {
 
     /// The lane of a tenant, if anybody is in it.
     pub(crate) fn head(&self, tenant: TenantIx) -> Option<(Turn, TaskIx)> {
-        let (turn, task) = self.lanes.get(&tenant)?.0.head()?;
+        let (turn, task) = self.lanes.get(&tenant)?.head()?;
         let is_new = self.key.wants != Wants::Resume;
         Some((Turn { is_new, ..turn }, task))
     }
@@ -164,48 +166,52 @@ impl Class {
         task: TaskIx,
     ) {
         let lanes = self.lanes.len();
-        let (lane, key) = self.lanes.entry(tenant).or_default();
+        let lane = self.lanes.entry(tenant).or_default();
         let was_empty = lane.len() == 0;
         lane.push(tasks, task);
         self.in_line += 1;
         if was_empty && lanes > 1 {
-            resort(&mut self.order, tenant, lane, key, tenants);
+            self.order.add(tenant, tenants);
         } else if lanes == 1 && self.lanes.len() == 2 {
             // A tenant that was alone was not sorted.
-            for (tenant, (lane, key)) in &mut self.lanes {
-                resort(&mut self.order, *tenant, lane, key, tenants);
-            }
+            let waiting = self.lanes.iter().filter(|(_, lane)| lane.len() > 0);
+            waiting.for_each(|(tenant, _)| self.order.add(*tenant, tenants));
         }
     }
 
     /// Takes the first task out of a lane.
-    pub(crate) fn pop(&mut self, tasks: &mut Table, tenant: TenantIx) -> Option<TaskIx> {
-        let (lane, _) = self.lanes.get_mut(&tenant)?;
-        let task = lane.pop(tasks)?;
-        self.left(tenant, task);
+    pub(crate) fn pop(
+        &mut self,
+        tasks: &mut Table,
+        tenants: &Tenants,
+        tenant: TenantIx,
+    ) -> Option<TaskIx> {
+        let task = self.lanes.get_mut(&tenant)?.pop(tasks)?;
+        self.left(tenants, tenant, task);
         Some(task)
     }
 
     /// Takes a task out of its lane, wherever it stands.
-    pub(crate) fn remove(&mut self, tasks: &mut Table, tenant: TenantIx, task: TaskIx) {
-        let (lane, _) = self
-            .lanes
-            .get_mut(&tenant)
-            .expect("the lane of a task in line");
+    pub(crate) fn remove(
+        &mut self,
+        tasks: &mut Table,
+        tenants: &Tenants,
+        tenant: TenantIx,
+        task: TaskIx,
+    ) {
+        let lane = self.lanes.get_mut(&tenant);
+        let lane = lane.expect("the lane of a task in line");
         lane.remove(tasks, task);
-        self.left(tenant, task);
+        self.left(tenants, tenant, task);
     }
 
-    fn left(&mut self, tenant: TenantIx, task: TaskIx) {
+    fn left(&mut self, tenants: &Tenants, tenant: TenantIx, task: TaskIx) {
         self.in_line -= 1;
         if self.passed_over.is_some_and(|(_, passed)| passed == task) {
             self.passed_over = None;
         }
-        let (lane, key) = self.lanes.get_mut(&tenant).expect("the lane that it left");
-        if lane.len() == 0 {
-            if let Some(key) = key.take() {
-                self.order.remove(&key);
-            }
+        if self.lanes[&tenant].len() == 0 {
+            self.order.remove(tenant, tenants);
             // One lane is kept: a class usually gets more of the same tenant's tasks.
             if self.lanes.len() > 1 {
                 self.lanes.remove(&tenant);
@@ -215,19 +221,17 @@ impl Class {
 
     /// The tenant whose turn it is in this class.
     pub(crate) fn first_tenant(&mut self, tenants: &Tenants, log: &KeyLog) -> Option<TenantIx> {
-        if let (1, Some((tenant, (lane, _)))) = (self.lanes.len(), self.lanes.first_key_value()) {
+        if let (1, Some((tenant, lane))) = (self.lanes.len(), self.lanes.first_key_value()) {
             return (lane.len() > 0).then_some(*tenant);
         }
         self.bring_up_to_date(tenants, log);
-        self.order.first_key_value().map(|(_, tenant)| *tenant)
+        self.order.first()
     }
 
     /// The tenant whose turn it was when somebody looked last; cheaper.
     pub(crate) fn first_tenant_lately(&self) -> Option<TenantIx> {
-        match self.order.first_key_value() {
-            Some((_, tenant)) => Some(*tenant),
-            None => self.lanes.first_key_value().map(|(tenant, _)| *tenant),
-        }
+        let only = || self.lanes.first_key_value().map(|(tenant, _)| *tenant);
+        self.order.first().or_else(only)
     }
 
     /// The tasks of a tenant's lane, in the order in which they may start.
@@ -237,7 +241,7 @@ impl Class {
         tasks: &'a Table,
     ) -> impl Iterator<Item = TaskIx> + 'a {
         let lane = self.lanes.get(&tenant);
-        lane.into_iter().flat_map(|(lane, _)| lane.iter(tasks))
+        lane.into_iter().flat_map(|lane| lane.iter(tasks))
     }
 
     fn bring_up_to_date(&mut self, tenants: &Tenants, log: &KeyLog) {
@@ -246,38 +250,19 @@ impl Class {
         }
         match log.since(self.cursor, self.lanes.len() * 2 + 8) {
             Some(changed) => {
+                // With a lane here or without: others may be part of the same.
                 for tenant in changed {
-                    let Some((lane, key)) = self.lanes.get_mut(tenant) else {
-                        continue;
-                    };
-                    resort(&mut self.order, *tenant, lane, key, tenants);
+                    self.order.refresh(*tenant, tenants);
                 }
             }
             None => {
-                for (tenant, (lane, key)) in &mut self.lanes {
-                    resort(&mut self.order, *tenant, lane, key, tenants);
+                for tenant in self.lanes.keys() {
+                    self.order.refresh(*tenant, tenants);
                 }
             }
         }
         self.cursor = log.end();
     }
-}
-
-fn resort(
-    order: &mut BTreeMap<ShareKey, TenantIx>,
-    tenant: TenantIx,
-    lane: &Lane,
-    key: &mut Option<ShareKey>,
-    tenants: &Tenants,
-) {
-    let now = tenants.key(tenant);
-    if lane.len() == 0 || key.as_ref() == Some(now) {
-        return;
-    }
-    if let Some(before) = key.replace(now.clone()) {
-        order.remove(&before);
-    }
-    order.insert(now.clone(), tenant);
 }
 
 /// Which tenants' keys changed, in order, as far back as anybody should want to know.

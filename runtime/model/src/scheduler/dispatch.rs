@@ -80,7 +80,7 @@ impl Scheduler {
             if let Some((_, first, best, _)) = &best {
                 let is_before = match tenant == *first {
                     true => turn < *best,
-                    false => self.tenants.key(tenant) < self.tenants.key(*first),
+                    false => self.tenants.is_before(tenant, *first),
                 };
                 if !is_before {
                     continue;
@@ -224,7 +224,7 @@ impl Scheduler {
     /// Starts the first task of a lane.
     fn start(&mut self, class: ClassIx, lane: TenantIx, spot: Spot) {
         self.note_passed_over(class, lane);
-        let task = self.classes[class].pop(&mut self.tasks, lane);
+        let task = self.classes[class].pop(&mut self.tasks, &self.tenants, lane);
         let task = task.expect("somebody in line");
         self.close_if_empty(class);
         self.stop_keeping_for(class);
@@ -347,7 +347,7 @@ impl Scheduler {
     /// Takes a task out of the line of a class.
     pub(super) fn dequeue(&mut self, ix: TaskIx, class: ClassIx) {
         let lane = self.lane_of(ix);
-        self.classes[class].remove(&mut self.tasks, lane, ix);
+        self.classes[class].remove(&mut self.tasks, &self.tenants, lane, ix);
         self.close_if_empty(class);
     }
 

@@ -397,9 +397,9 @@ impl Scheduler {
         let first = ready
             .map(|other| self.tasks[other].tenant)
             .filter(|other| *other != own)
-            .min_by(|one, other| self.tenants.key(*one).cmp(self.tenants.key(*other)))?;
-        let ahead = self.tenants.compare(first, own)?;
-        (ahead.ahead == *self.tenants.get(first).name()).then_some(ahead)
+            .min_by(|one, other| self.tenants.order(*one, *other))?;
+        let is_ahead = self.tenants.is_before(first, own);
+        self.tenants.compare(first, own).filter(|_| is_ahead)
     }
 
     fn count_before(&self, ix: TaskIx) -> usize {

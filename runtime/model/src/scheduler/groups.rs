@@ -445,11 +445,12 @@ impl Scheduler {
         let place = |group: &GroupId| {
             let owned = &self.groups.owned[group];
             let tenant = self.tenants.find(&owned.tenant).expect("it was made known");
-            (self.tenants.key(tenant), owned.sequence)
+            (tenant, owned.sequence)
         };
         waiting.sort_by(|one, other| {
-            let ((key, age), (other_key, other_age)) = (place(other), place(one));
-            key.cmp_shares(other_key).then(age.cmp(&other_age))
+            let ((tenant, age), (other, other_age)) = (place(other), place(one));
+            let by_share = self.tenants.cmp_shares(tenant, other);
+            by_share.then(age.cmp(&other_age))
         });
     }
 
@@ -483,10 +484,10 @@ impl Scheduler {
             // What blocked task needs its CPU again has the rest of what it needs already.
             return task.phase() != Phase::Blocked;
         }
-        let (own, other) = (self.tenants.key(tenant), self.tenants.key(task.tenant));
+        let by_share = self.tenants.cmp_shares(tenant, task.tenant);
         let age = (Reverse(0), owned.sequence);
         let other_age = (Reverse(task.terms.priority), task.sequence);
-        own.cmp_shares(other).then(age.cmp(&other_age)) == Ordering::Less
+        by_share.then(age.cmp(&other_age)) == Ordering::Less
     }
 
     /// Tries to plan a group. Whether that was possible.

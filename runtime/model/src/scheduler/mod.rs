@@ -28,6 +28,7 @@ mod groups;
 mod invariants;
 mod lane;
 mod nodes;
+mod order;
 mod peers;
 mod place;
 mod record;

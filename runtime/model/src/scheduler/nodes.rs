@@ -261,13 +261,16 @@ impl Scheduler {
         let firsts = waiting.filter_map(|class| {
             let tenant = class.first_tenant_lately()?;
             let (turn, task) = class.head(tenant)?;
-            Some((self.tenants.key(tenant), turn, task))
+            Some((tenant, turn, task))
         });
-        let suiting = firsts.filter_map(|(key, turn, task)| {
+        let suiting = firsts.filter_map(|(tenant, turn, task)| {
             let alternative = self.suits_elsewhere(task, node)?;
-            Some((key, turn, task, alternative))
+            Some((tenant, turn, task, alternative))
         });
-        let next = suiting.min_by(|one, other| (one.0, one.1).cmp(&(other.0, other.1)));
+        let next = suiting.min_by(|one, other| {
+            let by_tenant = self.tenants.order(one.0, other.0);
+            by_tenant.then(one.1.cmp(&other.1))
+        });
         if let Some((_, _, ix, alternative)) = next {
             self.send_away(ix, node, alternative);
         }

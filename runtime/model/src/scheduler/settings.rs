@@ -131,7 +131,7 @@ impl Scheduler {
             let lane = self.lane_of(*ix);
             // Who has been passed over comes back at once, and so does what is kept for it.
             let passed_over = self.classes[*class].passed_over;
-            self.classes[*class].remove(&mut self.tasks, lane, *ix);
+            self.classes[*class].remove(&mut self.tasks, &self.tenants, lane, *ix);
             self.classes[*class].passed_over = passed_over;
         }
         self.tenants.set_policy(policy);

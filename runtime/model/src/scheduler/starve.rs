@@ -122,7 +122,6 @@ impl Scheduler {
         }
         self.starving.look_at = self.now + PAUSE;
         let (turn, _) = self.classes[class].head(lane).expect("somebody in line");
-        let key = self.tenants.key(lane);
         let slots = self.classes.slots();
         let looked_at = match slots {
             0..=FEW => LOOKED_AT.min(slots),
@@ -146,7 +145,7 @@ impl Scheduler {
             };
             let is_before = match tenant == lane {
                 true => others < turn,
-                false => self.tenants.key(tenant) < key,
+                false => self.tenants.is_before(tenant, lane),
             };
             if is_before {
                 self.classes[at].passed_over = Some((self.now, task));

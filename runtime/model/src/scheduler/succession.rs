@@ -64,7 +64,8 @@ impl Scheduler {
             return;
         };
         self.note_passed_over(estate.class, estate.lane);
-        let heir = self.classes[estate.class].pop(&mut self.tasks, estate.lane);
+        let class = &mut self.classes[estate.class];
+        let heir = class.pop(&mut self.tasks, &self.tenants, estate.lane);
         let heir = heir.expect("it was there, and nothing has happened since");
         self.close_if_empty(estate.class);
         self.uncount(heir);
