@@ -82,9 +82,13 @@ pub fn removed(id: NodeId) -> Bytes {
 
 /// The key of an actor's name. Any name is fine that leaves the key within its limit.
 pub fn named(tenant: &TenantName, name: &str) -> Bytes {
-    // The name is last in the key, so whatever is in it cannot be mistaken for another part; and no tenant has a colon.
-    let tenant = tenant.as_str().replace('/', ":");
-    key(NAMED, format_args!("{tenant}/{name}"))
+    key(NAMED, of_tenant(tenant, name))
+}
+
+/// A name that is one tenant's. It is last in the key, so whatever is in it cannot be mistaken for another part; and no tenant
+/// has a colon.
+fn of_tenant(tenant: &TenantName, name: &str) -> String {
+    format!("{}/{name}", tenant.as_str().replace('/', ":"))
 }
 
 /// What the keys of all placement groups of one owner begin with.
@@ -117,7 +121,7 @@ pub fn secret_of(key: &[u8]) -> Option<(TenantName, SecretName)> {
 
 /// The key of an HTTP service. Its name stands last, as that of an actor does.
 pub fn service(tenant: &TenantName, name: &str) -> Bytes {
-    key(SERVICES, format_args!("{tenant}/{name}"))
+    key(SERVICES, of_tenant(tenant, name))
 }
 
 /// What the keys of all tasks of one owner begin with.
@@ -184,9 +188,14 @@ pub trait Record: Serialize + DeserializeOwned {
     /// The version of its fields. A change that old readers would misread raises it.
     const VERSION: u8;
 
+    /// The version that this record is written with: lower than [`Record::VERSION`] where an older reader reads it rightly.
+    fn version(&self) -> u8 {
+        Self::VERSION
+    }
+
     /// The record as a value.
     fn to_value(&self) -> Bytes {
-        let mut bytes = vec![Self::FORM.byte(), Self::VERSION];
+        let mut bytes = vec![Self::FORM.byte(), self.version()];
         match Self::FORM {
             Form::Json => {
                 serde_json::to_writer(&mut bytes, self).expect("a record is written to memory");

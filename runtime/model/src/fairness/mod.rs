@@ -2,7 +2,7 @@
 //!
 //! Owns who is next: [`Tenants`] accounts what each tenant uses over the whole cluster, with all that are part of it, and
 //! keeps a [`ShareKey`] for each, whose order is the order of service among those that are part of the same; [`max_min`]
-//! divides one resource.
+//! divides one resource. [`Quota`]s bound what a tenant may use at once.
 //! Must not: know tasks, queues or nodes' pools, read a clock, use floats.
 //!
 //! Invariants: a tenant's key depends on that tenant, those below it and the cluster's total alone, never on others, so
@@ -20,9 +20,11 @@ mod order;
 mod policy;
 #[cfg(test)]
 mod properties;
+mod quota;
 mod ratio;
 #[cfg(test)]
 mod reference;
+mod state;
 mod tenant;
 mod tenants;
 #[cfg(test)]
@@ -35,7 +37,9 @@ pub use key::ShareKey;
 pub use max_min::max_min;
 pub use order::Seat;
 pub use policy::{ParsePolicyError, Policy};
+pub use quota::{Ask, AtQuota, BeyondQuota, Bound, Quota, TooManyWaiting};
 pub use ratio::{Ratio, Scale};
+pub use state::{Tenant, TenantCounters};
 pub use tenant::{ParseTenantNameError, TenantConfig, TenantName};
-pub use tenants::{MAX_TENANTS, Tenant, TenantCounters, TenantIx, Tenants, TooManyTenants};
+pub use tenants::{MAX_TENANTS, TenantIx, Tenants, TooManyTenants};
 pub use weight::{Weight, WeightError};

@@ -231,6 +231,7 @@ impl Seen {
             weight: weight(self.weight),
             resource_weights: NAMES.into_iter().zip(weights).collect(),
             min_share: set(&self.minimum),
+            ..TenantConfig::default()
         }
     }
 

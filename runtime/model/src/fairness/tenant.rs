@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::encoding::text::serde_as_text;
 use crate::resource::{ResourceName, ResourceSet};
 
+use super::quota::Quota;
 use super::weight::Weight;
 
 /// The name of a tenant, as a path: an organisation, a team in it, a project of that. By default `default`.
@@ -159,7 +160,7 @@ impl fmt::Debug for TenantName {
 
 serde_as_text!(TenantName, "the name of a tenant");
 
-/// What a tenant is due. By default: weight 1, no guarantee.
+/// What a tenant is due, and may have. By default: weight 1, no guarantee, no quota.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantConfig {
@@ -173,6 +174,9 @@ pub struct TenantConfig {
     /// all who have what they are guaranteed. Nothing is reserved. May exceed the cluster's total.
     #[serde(default)]
     pub min_share: ResourceSet,
+    /// What it may have at once.
+    #[serde(default)]
+    pub quota: Quota,
 }
 
 impl TenantConfig {

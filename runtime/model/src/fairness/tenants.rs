@@ -1,6 +1,6 @@
 //! The table of tenants.
 //!
-//! Owns each tenant's settings, what it uses here and elsewhere, its counters and its keys. Must
+//! Owns who is in it, what each uses here and elsewhere, and what other nodes reported. Must
 //! not: know tasks or queues, or decide what runs: whoever keeps the queue takes the first in the
 //! order of the tree (`order.rs`) that fits.
 //!
@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use smallvec::SmallVec;
 
 use crate::id::NodeId;
-use crate::resource::{ResourceName, ResourceSet};
+use crate::resource::{Amount, ResourceName, ResourceSet};
 use crate::time::Instant;
 
-use super::key::{Column, Ranking, ShareKey, Term};
+use super::key::{Column, ShareKey};
 use super::policy::Policy;
-use super::ratio::{Ratio, Scale};
+use super::state::{OwnWork, Tenant};
 use super::tenant::{TenantConfig, TenantName};
 use super::usage::{Part, Usage};
 
@@ -40,179 +40,6 @@ pub struct TooManyTenants {
     pub name: TenantName,
 }
 
-/// How many tasks of a tenant did what, as seen by this table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TenantCounters {
-    /// Submitted.
-    pub submitted: u64,
-    /// Started; a task that is retried counts again.
-    pub started: u64,
-    /// Ended well.
-    pub finished: u64,
-    /// Ended badly, for good.
-    pub failed: u64,
-    /// Cancelled.
-    pub cancelled: u64,
-}
-
-/// One tenant, with all that are part of it.
-#[derive(Debug, Clone)]
-pub struct Tenant {
-    name: TenantName,
-    parent: Option<TenantIx>,
-    config: TenantConfig,
-    /// With those below it.
-    usage: Usage,
-    /// As many as the table has columns.
-    terms: SmallVec<[Term; 4]>,
-    /// Its own work, once there is a tenant below it.
-    own: Option<Box<OwnWork>>,
-    first_submission: Option<Instant>,
-    /// Of it or those below it.
-    first_of_all: Option<Instant>,
-    counters: TenantCounters,
-    dominant_share: Ratio,
-    dominant_share_max: Ratio,
-    key: ShareKey,
-}
-
-/// The work of a tenant that others are part of: beside them it counts as one more, of weight 1 and without a guarantee.
-#[derive(Debug, Clone)]
-struct OwnWork {
-    usage: Usage,
-    terms: SmallVec<[Term; 4]>,
-    key: ShareKey,
-}
-
-impl Tenant {
-    fn new(name: &TenantName, parent: Option<TenantIx>) -> Self {
-        Self {
-            name: name.clone(),
-            parent,
-            config: TenantConfig::default(),
-            usage: Usage::default(),
-            terms: SmallVec::new(),
-            own: None,
-            first_submission: None,
-            first_of_all: None,
-            counters: TenantCounters::default(),
-            dominant_share: Ratio::ZERO,
-            dominant_share_max: Ratio::ZERO,
-            key: ShareKey::common(),
-        }
-    }
-
-    /// What it is called.
-    pub fn name(&self) -> &TenantName {
-        &self.name
-    }
-
-    /// The tenant that it is part of.
-    pub fn parent(&self) -> Option<TenantIx> {
-        self.parent
-    }
-
-    /// What it is due.
-    pub fn config(&self) -> &TenantConfig {
-        &self.config
-    }
-
-    /// What it and those below it use over the whole cluster, as far as is known here. An amount above the largest
-    /// one is shown as that.
-    pub fn usage(&self) -> ResourceSet {
-        self.usage.all()
-    }
-
-    /// What it uses in tasks that are accounted here, without those below it: what other nodes are to be told.
-    pub fn own_usage(&self) -> ResourceSet {
-        self.own_work().own()
-    }
-
-    fn own_work(&self) -> &Usage {
-        self.own.as_ref().map_or(&self.usage, |own| &own.usage)
-    }
-
-    /// When it first submitted something here, if it did.
-    pub fn first_submission(&self) -> Option<Instant> {
-        self.first_submission
-    }
-
-    /// How many of its tasks did what.
-    pub fn counters(&self) -> TenantCounters {
-        self.counters
-    }
-
-    /// The largest, over all resources of the cluster, of what it uses ÷ the total; without
-    /// weights, whatever the policy.
-    pub fn dominant_share(&self) -> Ratio {
-        self.dominant_share
-    }
-
-    /// The largest that [`Tenant::dominant_share`] has ever been.
-    pub fn dominant_share_max(&self) -> Ratio {
-        self.dominant_share_max
-    }
-
-    /// Where it stands among those that are part of the same: the smaller key is served first.
-    pub fn key(&self) -> &ShareKey {
-        &self.key
-    }
-
-    /// Where its own work stands among those below it.
-    pub(super) fn own_key(&self) -> &ShareKey {
-        self.own.as_ref().map_or(&self.key, |own| &own.key)
-    }
-
-    /// Its resources in its own order, and what its settings say of them.
-    pub(super) fn ranking(&self, columns: &[Column]) -> (Ranking, &[Term]) {
-        let ranking = Ranking::new(columns, &self.terms, &self.usage);
-        (ranking, &self.terms[..])
-    }
-
-    /// The same of its own work, beside those below it.
-    pub(super) fn own_ranking(&self, columns: &[Column]) -> (Ranking, &[Term]) {
-        match &self.own {
-            Some(own) => {
-                let ranking = Ranking::new(columns, &own.terms, &own.usage);
-                (ranking, &own.terms[..])
-            }
-            None => self.ranking(columns),
-        }
-    }
-
-    /// After a change of settings, policy or total.
-    fn rebuild(&mut self, policy: Policy, columns: &[Column]) {
-        let config = &self.config;
-        let term = |column: &Column| Term {
-            scale: Scale::new(config.weight, config.resource_weight(&column.name)),
-            minimum: config.min_share.get(&column.name),
-        };
-        self.terms = columns.iter().map(term).collect();
-        let key = |submitted| match policy {
-            Policy::Fifo => ShareKey::common(),
-            Policy::Drf | Policy::Fair => ShareKey::of(&self.name, submitted),
-        };
-        self.key = key(self.first_of_all);
-        if let Some(own) = &mut self.own {
-            own.key = key(self.first_submission);
-            own.terms = columns.iter().map(|_| Term::default()).collect();
-        }
-        self.refresh(columns);
-    }
-
-    /// After a change of usage.
-    fn refresh(&mut self, columns: &[Column]) {
-        let ranking = Ranking::new(columns, &self.terms, &self.usage);
-        self.dominant_share = ranking.dominant;
-        self.dominant_share_max = self.dominant_share_max.max(ranking.dominant);
-        self.key.update(&ranking.places);
-        if let Some(own) = &mut self.own {
-            let ranking = Ranking::new(columns, &own.terms, &own.usage);
-            own.key.update(&ranking.places);
-        }
-    }
-}
-
 /// All tenants, with what each uses over the whole cluster.
 ///
 /// Usage is *own* (charged and refunded here, task by task) and *remote* (what each other node
@@ -226,11 +53,22 @@ pub struct Tenants {
     generation: u64,
     tenants: Vec<Tenant>,
     by_name: BTreeMap<TenantName, TenantIx>,
+    /// How many have a quota.
+    quotas: usize,
     remote: BTreeMap<NodeId, Report>,
 }
 
 /// What a node reported, by tenant.
-type Report = BTreeMap<TenantIx, ResourceSet>;
+type Report = BTreeMap<TenantIx, Reported>;
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Reported {
+    amounts: ResourceSet,
+    sandboxes: u64,
+}
+
+/// What sandboxes are called among the amounts that nodes report. Nodes should not offer a resource of this name.
+const SANDBOXES: &str = "wasmrun/sandboxes";
 
 impl Tenants {
     /// No tenants, and a cluster of nothing.
@@ -335,6 +173,8 @@ impl Tenants {
     ) -> Result<TenantIx, TooManyTenants> {
         let ix = self.intern(name)?;
         let tenant = &mut self.tenants[ix.0 as usize];
+        self.quotas -= usize::from(!tenant.config.quota.is_empty());
+        self.quotas += usize::from(!config.quota.is_empty());
         tenant.config = config;
         tenant.rebuild(self.policy, &self.columns);
         Ok(ix)
@@ -386,6 +226,41 @@ impl Tenants {
         self.change_usage(ix, |usage| usage.remove(amounts, Part::Own));
     }
 
+    /// Counts a sandbox of a tenant, or one less.
+    pub fn note_sandbox(&mut self, ix: TenantIx, is_more: bool) {
+        let tenant = &mut self.tenants[ix.0 as usize];
+        match is_more {
+            true => tenant.own_sandboxes += 1,
+            false => tenant.own_sandboxes -= 1,
+        }
+        self.for_all_above(ix, |tenant| match is_more {
+            true => tenant.sandboxes += 1,
+            false => tenant.sandboxes -= 1,
+        });
+    }
+
+    /// Counts a task of a tenant that waits here, or one less.
+    pub fn note_waiting(&mut self, ix: TenantIx, is_more: bool) {
+        self.for_all_above(ix, |tenant| match is_more {
+            true => tenant.waiting += 1,
+            false => tenant.waiting -= 1,
+        });
+    }
+
+    /// Whether anybody has a quota.
+    pub fn has_quotas(&self) -> bool {
+        self.quotas > 0
+    }
+
+    fn for_all_above(&mut self, ix: TenantIx, change: impl Fn(&mut Tenant)) {
+        let mut next = Some(ix);
+        while let Some(ix) = next {
+            let tenant = &mut self.tenants[ix.0 as usize];
+            change(tenant);
+            next = tenant.parent;
+        }
+    }
+
     fn change_usage(&mut self, ix: TenantIx, change: impl Fn(&mut Usage)) {
         if let Some(own) = &mut self.tenants[ix.0 as usize].own {
             change(&mut own.usage);
@@ -415,9 +290,13 @@ impl Tenants {
                 return Err(TooManyTenants { name: name.clone() });
             }
         }
+        let sandboxes: ResourceName = SANDBOXES.parse().expect("it is a name");
         let mut report = Report::new();
         for (name, amounts) in usage.iter().filter(|(_, amounts)| !amounts.is_empty()) {
-            report.insert(self.intern(name)?, amounts.clone());
+            let mut amounts = amounts.clone();
+            let sandboxes = amounts.remove(&sandboxes).steps() / Amount::STEPS_PER_UNIT;
+            let reported = Reported { amounts, sandboxes };
+            report.insert(self.intern(name)?, reported);
         }
         Ok(self.replace_remote(node, report))
     }
@@ -427,8 +306,30 @@ impl Tenants {
         self.replace_remote(node, Report::new())
     }
 
-    /// What each tenant uses in tasks that are accounted here, those that use nothing left out: the
-    /// argument of [`Tenants::set_remote`] on other nodes.
+    /// What other nodes are to be told, the argument of [`Tenants::set_remote`] there: what each tenant uses in tasks that
+    /// are accounted here, and of those whose sandboxes a quota bounds how many they have.
+    pub fn report(&self) -> BTreeMap<TenantName, ResourceSet> {
+        let mut report = self.own_usage();
+        if !self.has_quotas() {
+            return report;
+        }
+        let name: ResourceName = SANDBOXES.parse().expect("it is a name");
+        for tenant in self.tenants.iter().filter(|it| it.own_sandboxes > 0) {
+            let mut next = Some(tenant);
+            let mut is_bounded = false;
+            while let Some(tenant) = next {
+                is_bounded |= tenant.config.quota.max_tasks.is_some();
+                next = tenant.parent.map(|parent| self.get(parent));
+            }
+            if is_bounded {
+                let amounts = report.entry(tenant.name.clone()).or_default();
+                amounts.set(name.clone(), Amount::units(tenant.own_sandboxes));
+            }
+        }
+        report
+    }
+
+    /// What each tenant uses in tasks that are accounted here, those that use nothing left out.
     pub fn own_usage(&self) -> BTreeMap<TenantName, ResourceSet> {
         self.tenants
             .iter()
@@ -485,12 +386,17 @@ impl Tenants {
             .collect();
         for ix in &changed {
             self.change_usage(*ix, |usage| {
-                if let Some(amounts) = old.get(ix) {
-                    usage.remove(amounts, Part::Remote);
+                if let Some(before) = old.get(ix) {
+                    usage.remove(&before.amounts, Part::Remote);
                 }
-                if let Some(amounts) = report.get(ix) {
-                    usage.add(amounts, Part::Remote);
+                if let Some(now) = report.get(ix) {
+                    usage.add(&now.amounts, Part::Remote);
                 }
+            });
+            let sandboxes = |of: &Report| of.get(ix).map_or(0, |it| it.sandboxes);
+            let (before, now) = (sandboxes(&old), sandboxes(&report));
+            self.for_all_above(*ix, |tenant| {
+                tenant.sandboxes = tenant.sandboxes - before + now;
             });
         }
         if !report.is_empty() {

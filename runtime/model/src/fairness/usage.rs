@@ -92,6 +92,13 @@ impl Usage {
             .map(move |entry| (&entry.name, sum(entry)))
     }
 
+    /// Here and elsewhere together, of one resource.
+    pub(super) fn get(&self, name: &ResourceName) -> Amount {
+        let mut entries = self.iter();
+        let found = entries.find(|(of, _)| *of == name);
+        found.map_or(Amount::ZERO, |(_, amount)| amount)
+    }
+
     pub(super) fn all(&self) -> ResourceSet {
         self.iter()
             .map(|(name, amount)| (name.clone(), amount))

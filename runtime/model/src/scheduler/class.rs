@@ -234,6 +234,18 @@ impl Class {
         self.order.first().or_else(only)
     }
 
+    /// The first tenant of whom it is said that it may start something, as of when somebody looked last. It is asked of those
+    /// with a lane, and of those of which only others with a lane are part.
+    pub(crate) fn first_where(
+        &self,
+        may_start: &dyn Fn(TenantIx, bool) -> bool,
+    ) -> Option<TenantIx> {
+        match self.only_lane() {
+            Some(tenant) => may_start(tenant, true).then_some(tenant),
+            None => self.order.first_where(may_start),
+        }
+    }
+
     /// The tasks of a tenant's lane, in the order in which they may start.
     pub(crate) fn lane<'a>(
         &'a self,

@@ -9,7 +9,7 @@ use super::place::Holders;
 use super::record::TaskIx;
 use super::{Effect, Scheduler};
 use crate::cluster::{Basis, Choice, NodeIx, Strategy};
-use crate::fairness::TenantIx;
+use crate::fairness::{Ask, TenantIx};
 use crate::id::GroupId;
 use crate::resource::{Amount, NodeResources, Request, ResourceName};
 use crate::task::{Held, Phase, TaskKind, TaskState};
@@ -69,14 +69,15 @@ impl Scheduler {
         let mut best: Option<(ClassIx, TenantIx, Turn, Fits)> = None;
         let mut keeps_more = false;
         for ix in found.drain(..) {
-            let class = &mut self.classes[ix];
-            if is_full && class.key.wants == Wants::Start {
+            if is_full && self.classes[ix].key.wants == Wants::Start {
                 continue;
             }
-            let Some(tenant) = class.first_tenant(&self.tenants, &self.keys) else {
+            let Some(tenant) = self.turn_in(ix) else {
+                self.hold(ix);
                 continue;
             };
-            let (turn, task) = class.head(tenant).expect("somebody in line");
+            let head = self.classes[ix].head(tenant);
+            let (turn, task) = head.expect("somebody in line");
             if let Some((_, first, best, _)) = &best {
                 let is_before = match tenant == *first {
                     true => turn < *best,
@@ -89,6 +90,7 @@ impl Scheduler {
             match self.fits(ix, task) {
                 Fits::Nowhere => {
                     self.park(ix);
+                    self.note_held(ix, tenant, task);
                     keeps_more |= self.keep_for_resume(ix);
                 }
                 fits => best = Some((ix, tenant, turn, fits)),
@@ -131,17 +133,23 @@ impl Scheduler {
             }
             // That its labels and total can serve the class was seen when the task came here.
             let mut requests = rule.alternatives.iter();
-            let fits = |request: &Request| self.can_take(node, request);
+            let (tenant, wants) = (self.tasks[task].tenant, key.wants);
+            let fits = |request: &Request| {
+                self.can_take(node, request)
+                    && self.at_quota(tenant, rule, wants, request).is_none()
+            };
             return at(requests.position(fits).map(|alternative| Spot {
                 node,
                 bundle: None,
                 alternative,
             }));
         }
-        let rule = rule.clone();
+        let all = rule.clone();
+        let within = self.rule_within_quota(task, &all);
+        let rule = within.as_ref().map_or(&*all, |(rule, _)| rule);
         let task = &self.tasks[task];
         let holders = Holders::of(task);
-        let demand = holders.demand(task, &rule, Basis::Acquirable);
+        let demand = holders.demand(task, rule, Basis::Acquirable);
         match self.cluster.is_available_somewhere(&demand) {
             true => Fits::Somewhere,
             false => Fits::Nowhere,
@@ -151,12 +159,14 @@ impl Scheduler {
     /// The node for the first task of a lane, of which some fit.
     fn choose_spot(&mut self, class: ClassIx, lane: TenantIx) -> Spot {
         let (_, task) = self.classes[class].head(lane).expect("somebody in line");
-        let rule = self.classes[class].key.rule.clone();
-        match self.choose(task, &rule, Basis::Acquirable) {
+        let all = self.classes[class].key.rule.clone();
+        let within = self.rule_within_quota(task, &all);
+        let rule = within.as_ref().map_or(&*all, |(rule, _)| rule);
+        match self.choose(task, rule, Basis::Acquirable) {
             Choice::Now { node, alternative } => Spot {
                 node,
                 bundle: None,
-                alternative,
+                alternative: within.map_or(alternative, |(_, places)| places[alternative]),
             },
             other => panic!("a node was available, and now: {other:?}"),
         }
@@ -174,12 +184,27 @@ impl Scheduler {
             // Whatever is kept there: who waits for more may wait for what this task holds.
             None => self.own_resources(held.node).can_acquire(&cpu),
         };
-        let fits = fits || !self.may_get(held, &cpu);
+        // Who has its turn beyond a quota goes on without.
+        let fits = fits || !self.may_get(held, &cpu) || self.lacks_quota(task, held, &cpu);
         fits.then_some(Spot {
             node: held.node,
             bundle: held.bundle,
             alternative: held.alternative.into(),
         })
+    }
+
+    /// Whether a blocked task has no room for its CPU under a quota.
+    pub(super) fn lacks_quota(&self, task: TaskIx, held: &Held, cpu: &Request) -> bool {
+        let ask = Ask {
+            amounts: Some(cpu.amounts()),
+            needs_sandbox: false,
+        };
+        let is_bounded = held.bundle.is_none() && self.tenants.has_quotas();
+        is_bounded
+            && self
+                .tenants
+                .at_quota(self.tasks[task].tenant, ask)
+                .is_some()
     }
 
     /// Whether the CPU that a blocked task gave back may come free again while it waits: not where
@@ -258,7 +283,10 @@ impl Scheduler {
             self.tenants.charge(tenant, request.amounts());
         }
         self.keys.note(tenant);
-        self.with_executors += u32::from(wants == Wants::Start);
+        if wants == Wants::Start {
+            self.with_executors += 1;
+            self.tenants.note_sandbox(tenant, true);
+        }
         if let Some(module) = &terms.rule.module {
             self.cluster.module_started(spot.node, *module);
         }
@@ -297,18 +325,21 @@ impl Scheduler {
     fn resume(&mut self, ix: TaskIx) {
         let task = &self.tasks[ix];
         let (id, attempt, tenant, terms) = (task.id, task.attempt, task.tenant, task.terms.clone());
+        let held = task.state().held().expect("it is blocked");
+        let request = &terms.rule.alternatives[usize::from(held.alternative)];
+        let cpu = request.cpu_part();
+        let lacks_quota = self.lacks_quota(ix, held, &cpu);
         let TaskState::Blocked { held, .. } = self.tasks.state_mut(ix) else {
             panic!("task {id} resumes, so it was blocked");
         };
-        let request = &terms.rule.alternatives[usize::from(held.alternative)];
-        let cpu = request.cpu_part();
-        held.lacks_cpu = match held.bundle {
-            Some(at) => !self.groups.can_acquire(held.node, at, &cpu),
-            None => {
-                let resources = self.cluster.own(held.node).expect("an own node");
-                !resources.can_acquire(&cpu)
-            }
-        };
+        held.lacks_cpu = lacks_quota
+            || match held.bundle {
+                Some(at) => !self.groups.can_acquire(held.node, at, &cpu),
+                None => {
+                    let resources = self.cluster.own(held.node).expect("an own node");
+                    !resources.can_acquire(&cpu)
+                }
+            };
         match held.bundle {
             _ if held.lacks_cpu => {}
             Some(at) => {
@@ -371,7 +402,7 @@ impl Scheduler {
     }
 
     /// Stops looking at a class until what it lacks may be there.
-    fn park(&mut self, ix: ClassIx) {
+    pub(super) fn park(&mut self, ix: ClassIx) {
         let key = &self.classes[ix].key;
         // With one node every watch is of that node.
         let scope = key.bound.filter(|_| self.own.len() > 1);

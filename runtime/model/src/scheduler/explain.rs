@@ -10,7 +10,7 @@ use super::Scheduler;
 use super::class::Wants;
 use super::record::{Owner, TaskIx};
 use crate::cluster::{Basis, Choice, Demand, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
-use crate::fairness::{Ahead, TenantName, TooManyTenants};
+use crate::fairness::{Ahead, AtQuota, BeyondQuota, TenantName, TooManyTenants};
 use crate::group::Impossible;
 use crate::id::{ActorId, GroupId, NodeId, ObjectId, TaskId};
 use crate::random::Random;
@@ -45,6 +45,9 @@ pub enum Reason {
     /// The tenant would be one too many.
     #[error(transparent)]
     Tenants(#[from] TooManyTenants),
+    /// Its tenant may never have as much at once.
+    #[error(transparent)]
+    Quota(Box<BeyondQuota>),
     /// It asks for too many variants, or for none.
     #[error(
         "a task asks for 1 to {MAX_ALTERNATIVES} variants, and this one for {0}; leave some out"
@@ -244,6 +247,8 @@ pub enum Waits {
     },
     /// For the tasks of another tenant, of which nothing is to be told.
     OthersTurn,
+    /// For room under a quota.
+    Quota(AtQuota),
     /// For one of the tasks that run to end: there may be no more of them at a time.
     Slot {
         /// How many.
@@ -328,7 +333,7 @@ impl Scheduler {
             TaskState::Infeasible => match &task.terms.rule.strategy {
                 Strategy::PlacementGroup { group, .. } => Waits::Group {
                     group: *group,
-                    why: self.groups.why_not_ready(group),
+                    why: self.why_group_waits(group),
                 },
                 Strategy::NodeAffinity { node, soft: false } if self.cluster.is_expected(node) => {
                     Waits::Newcomer(node.clone())
@@ -362,8 +367,11 @@ impl Scheduler {
         if let Strategy::PlacementGroup { group, .. } = task.terms.rule.strategy
             && !self.groups.is_ready(&group)
         {
-            let why = self.groups.why_not_ready(&group);
+            let why = self.why_group_waits(&group);
             return Waits::Group { group, why };
+        }
+        if let Some(why) = self.held_by_quota(ix) {
+            return Waits::Quota(why);
         }
         let needs_slot = Wants::of(task.kind) == Wants::Start;
         if needs_slot && self.with_executors >= self.config.max_running {
@@ -544,6 +552,7 @@ impl fmt::Display for Waits {
             Self::Turn { ahead: Some(ahead) } => write!(f, "its turn: {ahead}"),
             Self::Turn { ahead: None } => f.write_str("its turn"),
             Self::OthersTurn => f.write_str("its turn: another tenant is ahead"),
+            Self::Quota(why) => write!(f, "room: {why}"),
             Self::Slot { max_running } => write!(
                 f,
                 "one of {max_running} sandboxes: as many tasks run as may at a time; for more, start the node with a \

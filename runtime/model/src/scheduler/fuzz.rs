@@ -11,7 +11,7 @@ use super::{
     Config, Effect, Event, Message, NodeInfo, Outcome, PeerView, Scheduler, Setting, Settings,
 };
 use crate::cluster::QueueReport;
-use crate::fairness::{Policy, TenantConfig};
+use crate::fairness::{Policy, Quota, TenantConfig};
 use crate::group::{GroupAnswer, GroupKind, GroupMessage, GroupRequest, GroupSpec, Round};
 use crate::id::{ActorId, DriverId, GroupId, Incarnation, JobId, NodeId, ObjectId, TaskId};
 use crate::resource::{Amount, NodeResources, Request, ResourceName, ResourceSet};
@@ -195,9 +195,10 @@ impl Fuzz<'_> {
                     Event::Configure(settings.with(setting).into())
                 }
                 _ => Event::SetTenant {
-                    tenant: self.bytes.pick(&["a", "b"]).parse().expect("a name"),
+                    tenant: self.bytes.pick(&["a", "b", "a/x"]).parse().expect("a name"),
                     config: Box::new(TenantConfig {
                         min_share: self.amounts(),
+                        quota: self.quota(),
                         ..TenantConfig::default()
                     }),
                 },
@@ -361,6 +362,16 @@ impl Fuzz<'_> {
             )
     }
 
+    fn quota(&mut self) -> Quota {
+        let max = self.amounts();
+        let max = max.iter().map(|(name, amount)| (name.clone(), amount));
+        Quota {
+            max: max.collect(),
+            max_tasks: self.bytes.pick(&[None, Some(1), Some(3)]),
+            max_waiting: None,
+        }
+    }
+
     fn resources(&mut self) -> NodeResources {
         let mut resources = NodeResources::new();
         for name in [ResourceName::CPU, ResourceName::GPU, ResourceName::MEMORY] {
@@ -422,7 +433,11 @@ impl Fuzz<'_> {
             driver: DriverId::from_bytes([id.as_bytes()[0] % 2; 16]),
             job: JobId::from_bytes([id.as_bytes()[0] % 2; 16]),
             terms: Arc::new(Terms {
-                tenant: self.bytes.pick(&["a", "b", "c"]).parse().expect("a name"),
+                tenant: self
+                    .bytes
+                    .pick(&["a", "b", "c", "a/x"])
+                    .parse()
+                    .expect("a name"),
                 priority: i32::from(self.bytes.below(3)) - 1,
                 retries: self.bytes.below(3).into(),
                 retry_on_error: false,

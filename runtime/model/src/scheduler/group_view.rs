@@ -44,7 +44,7 @@ impl Scheduler {
                 state: coordinator.state(),
                 since: Some(self.now - coordinator.since()),
                 nodes: numbers.map(|it| coordinator.ready_node(it)).collect(),
-                why: self.groups.why_not_ready(group),
+                why: self.why_group_waits(group),
                 is_impossible: self.groups.impossible(group).is_some(),
             });
         }

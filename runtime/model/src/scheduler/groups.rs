@@ -341,7 +341,7 @@ impl Scheduler {
         let before = std::mem::replace(&mut owned.charged, reserved);
         let tenant = self.tenants.find(&owned.tenant).expect("it was made known");
         recharge(&mut self.tenants, tenant, owned, &before);
-        self.keys.note(tenant);
+        self.has_given_back(tenant);
     }
 
     /// A group is not owned here any more, and its tenant not charged for it.
@@ -350,7 +350,7 @@ impl Scheduler {
         let before = std::mem::take(&mut owned.charged);
         let tenant = self.tenants.find(&owned.tenant).expect("it was made known");
         recharge(&mut self.tenants, tenant, &owned, &before);
-        self.keys.note(tenant);
+        self.has_given_back(tenant);
         Some(owned)
     }
 
@@ -492,6 +492,9 @@ impl Scheduler {
 
     /// Tries to plan a group. Whether that was possible.
     fn plan_group(&mut self, group: GroupId) -> bool {
+        if self.group_at_quota(&group).is_some() {
+            return false;
+        }
         let owned = self.groups.owned.get_mut(&group);
         let Some(owned) = owned.filter(|owned| owned.coordinator.wants_plan()) else {
             return false;

@@ -270,6 +270,9 @@ fn check_nothing_idles(scheduler: &Scheduler) {
         }
         if let TaskState::Blocked { held, .. } = task.state() {
             let cpu = scheduler.request_of(ix, held).cpu_part();
+            if scheduler.lacks_quota(ix, held, &cpu) {
+                continue;
+            }
             let own = scheduler.cluster.own(held.node).expect("an own node");
             let is_free = match held.bundle {
                 Some(at) => scheduler.groups.can_acquire(held.node, at, &cpu),
@@ -279,7 +282,18 @@ fn check_nothing_idles(scheduler: &Scheduler) {
             assert!(!is_free, "task {} could go on", task.id);
             continue;
         }
-        let needs_slot = Wants::of(task.kind) == Wants::Start;
+        let wants = Wants::of(task.kind);
+        let needs_slot = wants == Wants::Start;
+        let at_quota = |request| scheduler.at_quota(task.tenant, &task.terms.rule, wants, request);
+        if task
+            .terms
+            .rule
+            .alternatives
+            .iter()
+            .any(|it| at_quota(it).is_some())
+        {
+            continue;
+        }
         if is_full && needs_slot || !seen.insert((task.class, task.actor().is_some())) {
             continue;
         }

@@ -31,6 +31,7 @@ mod nodes;
 mod order;
 mod peers;
 mod place;
+mod quotas;
 mod record;
 mod room;
 mod running;
@@ -159,6 +160,8 @@ pub struct Scheduler {
     stale: u64,
     effects: VecDeque<Effect>,
     new_waiters: NewWaiters,
+    /// The classes in which somebody waits for room under a quota.
+    quota_held: BTreeSet<ClassIx>,
     /// Whether something was noted since it was last looked what can start.
     is_noted: bool,
     /// The one node here, if something was given back on it since nothing more fitted.
@@ -201,6 +204,7 @@ impl Scheduler {
             stale: 0,
             effects: VecDeque::new(),
             new_waiters: NewWaiters::default(),
+            quota_held: BTreeSet::new(),
             is_noted: false,
             hot: None,
             found: Vec::new(),
@@ -335,6 +339,8 @@ impl Scheduler {
                     self.stale += 1;
                 }
                 self.keys.note_all();
+                self.open_held();
+                self.groups.set_changed();
             }
             Event::Configure(settings) => self.configure(*settings),
             Event::Message { from, message } => self.message(from, *message),
@@ -363,6 +369,10 @@ impl Scheduler {
             Ok(tenant) => tenant,
             Err(why) => return self.turn_away(&spec, owner, attempt, why.into()),
         };
+        let new = (owner, attempt);
+        if let Some(why) = self.never_within_quota(tenant, &spec, new) {
+            return self.turn_away(&spec, owner, attempt, Reason::Quota(why.into()));
+        }
         if self.tenants.get(tenant).first_submission().is_none() {
             self.keys.note(tenant);
         }
@@ -388,6 +398,7 @@ impl Scheduler {
             state,
         };
         let ix = self.tasks.insert(new, self.now);
+        self.tenants.note_waiting(tenant, true);
         for arg in &self.tasks[ix].args {
             self.dependents.entry(arg.object).or_default().insert(ix);
         }
@@ -421,8 +432,13 @@ impl Scheduler {
     fn change_with(&mut self, ix: TaskIx, next: impl FnOnce(TaskState) -> TaskState) {
         let class = self.tasks[ix].class;
         let before = self.tasks[ix].peer();
+        let was_waiting = self.is_waiting(ix);
         let (from, to) = self.tasks.change(ix, self.now, next);
         let after = self.tasks[ix].peer();
+        let is_waiting = self.is_waiting(ix);
+        if was_waiting != is_waiting {
+            self.tenants.note_waiting(self.tasks[ix].tenant, is_waiting);
+        }
         self.queue_at(before, after);
         if before != after {
             self.unclaim(ix, before);
@@ -467,6 +483,9 @@ impl Scheduler {
         let peer = self.tasks[ix].peer();
         self.queue_at(peer, None);
         self.unclaim(ix, peer);
+        if self.is_waiting(ix) {
+            self.tenants.note_waiting(self.tasks[ix].tenant, false);
+        }
         let task = self.tasks.remove(ix, end);
         assert!(
             !task.is_in_line,

@@ -130,7 +130,7 @@ impl Scheduler {
         match self.tenants.set_remote(id, &view.usage) {
             Ok(changed) => changed
                 .into_iter()
-                .for_each(|tenant| self.keys.note(tenant)),
+                .for_each(|tenant| self.has_given_back(tenant)),
             Err(_) => self.stale += 1,
         }
         if has_changed {
@@ -259,7 +259,7 @@ impl Scheduler {
                 class.in_line > 0 && class.key.wants == Wants::Start && !class.is_grouped()
             });
         let firsts = waiting.filter_map(|class| {
-            let tenant = class.first_tenant_lately()?;
+            let tenant = self.turn_lately_in(class)?;
             let (turn, task) = class.head(tenant)?;
             Some((tenant, turn, task))
         });
@@ -332,7 +332,7 @@ impl Scheduler {
         self.group_owner_lost(id, is_over);
         self.cluster.leave(ix);
         for tenant in self.tenants.clear_remote(id) {
-            self.keys.note(tenant);
+            self.has_given_back(tenant);
         }
         self.actors_lost(id);
         match was_own {

@@ -87,6 +87,30 @@ impl Order {
         }
     }
 
+    /// The first with a lane of whom it is said that it may start something. Those that are part of a tenant are left out
+    /// if it is said of that one, as of one without a lane, that it may not.
+    pub(super) fn first_where(
+        &self,
+        may_start: &dyn Fn(TenantIx, bool) -> bool,
+    ) -> Option<TenantIx> {
+        self.first_in(&self.top, may_start)
+    }
+
+    fn first_in(&self, row: &Row, may_start: &dyn Fn(TenantIx, bool) -> bool) -> Option<TenantIx> {
+        row.values().find_map(|seat| {
+            let (Seat::Own(tenant) | Seat::Tenant(tenant)) = seat;
+            let below = match seat {
+                Seat::Own(_) => None,
+                Seat::Tenant(_) => self.rows.get(tenant),
+            };
+            match below {
+                Some(below) if may_start(*tenant, false) => self.first_in(below, may_start),
+                Some(_) => None,
+                None => may_start(*tenant, true).then_some(*tenant),
+            }
+        })
+    }
+
     /// Where the own lane of a tenant stands.
     fn seat_of(&self, tenant: TenantIx) -> Seat {
         match self.rows.contains_key(&tenant) {
@@ -175,6 +199,18 @@ mod tests {
                 }
                 let first = there.iter().copied().min_by(|a, b| tenants.order(*a, *b));
                 prop_assert_eq!(order.first(), first);
+                prop_assert_eq!(order.first_where(&|_, _| true), first);
+                // Without some, and without all below a.
+                let may = |ix: TenantIx, has_lane: bool| match has_lane {
+                    true => ix.0 % 3 != 0,
+                    false => ix != all[0],
+                };
+                let is_of_a = |ix: TenantIx| tenants.get(ix).name().as_str().starts_with("a/");
+                let others = there.iter().copied();
+                let others = others.filter(|ix| may(*ix, true) && !is_of_a(*ix));
+                let next = others.min_by(|a, b| tenants.order(*a, *b));
+                let found = order.first_where(&may);
+                prop_assert_eq!(found, next);
             }
             there.iter().for_each(|ix| order.remove(*ix, &tenants));
             prop_assert!(order.keys.is_empty() && order.rows.is_empty() && order.top.is_empty());

@@ -173,7 +173,7 @@ impl Scheduler {
         if had_cpu && held.bundle.is_none() {
             self.tenants.refund(tenant, request.cpu_part().amounts());
         }
-        self.keys.note(tenant);
+        self.has_given_back(tenant);
         self.change_with(ix, |state| match state {
             TaskState::Running(held) => TaskState::Blocked {
                 held,
@@ -432,8 +432,11 @@ impl Scheduler {
                 self.tenants.refund(tenant, &rest);
             }
         }
-        self.keys.note(tenant);
-        self.with_executors -= u32::from(holder.needs_slot);
+        if holder.needs_slot {
+            self.with_executors -= 1;
+            self.tenants.note_sandbox(tenant, false);
+        }
+        self.has_given_back(tenant);
         if self.cluster.own(node).is_none() {
             allocation.abandon();
             return;

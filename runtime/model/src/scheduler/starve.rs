@@ -137,7 +137,7 @@ impl Scheduler {
             if other.passed_over.is_some() || other.gate != Gate::Parked || is_kept_for {
                 continue;
             }
-            let Some(tenant) = other.first_tenant_lately() else {
+            let Some(tenant) = self.turn_lately_in(other) else {
                 continue;
             };
             let Some((others, task)) = other.head(tenant) else {
@@ -338,7 +338,7 @@ impl Scheduler {
 
     /// The alternatives that could be kept for the first task of a class, each with where.
     fn pairs_to_keep(&mut self, class: ClassIx) -> Vec<(usize, NodeIx)> {
-        let first = self.classes[class].first_tenant(&self.tenants, &self.keys);
+        let first = self.turn_in(class);
         let first = first.and_then(|tenant| self.classes[class].head(tenant));
         let Some((_, task)) = first else {
             return Vec::new();

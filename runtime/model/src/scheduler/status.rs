@@ -157,7 +157,7 @@ impl Scheduler {
             version: 0,
             resources: self.own_report(),
             queue: self.own_queue(),
-            usage: self.tenants.own_usage(),
+            usage: self.tenants.report(),
         }
     }
 

@@ -42,6 +42,7 @@ impl Scheduler {
         // Nor is it the time of those who have other claims.
         is_plain
             && heir.is_some_and(|(_, heir)| self.tasks[heir].tenant == task.tenant)
+            && !self.tenants.is_above_quota(task.tenant)
             && self.starving.is_idle()
             && self.groups.is_idle()
             && self.cluster[*own].passes_on(&held.allocation)

@@ -7,6 +7,7 @@ mod lifecycle;
 mod nodes;
 mod offers;
 mod order;
+mod quotas;
 mod random;
 mod room;
 mod sharing;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use wasmrun_control::records::{self, Form, Record, RecordError, TENANTS};
 use wasmrun_control::{Changes, ControlStore, Entry, Error, Event, Revision, Watch};
-use wasmrun_model::fairness::{TenantConfig, TenantName, Weight};
+use wasmrun_model::fairness::{Quota, TenantConfig, TenantName, Weight};
 use wasmrun_model::resource::{ResourceName, ResourceSet};
 
 use super::watched::{self, Applied, Follow, Next};
@@ -26,12 +26,22 @@ struct Due {
     resource_weights: BTreeMap<ResourceName, Weight>,
     #[serde(default)]
     min_share: ResourceSet,
+    #[serde(default, skip_serializing_if = "Quota::is_empty")]
+    quota: Quota,
 }
 
 impl Record for Due {
     // Nodes of two versions read it.
     const FORM: Form = Form::Json;
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
+
+    fn version(&self) -> u8 {
+        // A quota is not to be overlooked: a node that knows none says that it cannot read the record.
+        match self.quota.is_empty() {
+            true => 1,
+            false => Self::VERSION,
+        }
+    }
 }
 
 impl From<TenantConfig> for Due {
@@ -40,6 +50,7 @@ impl From<TenantConfig> for Due {
             weight: config.weight,
             resource_weights: config.resource_weights,
             min_share: config.min_share,
+            quota: config.quota,
         }
     }
 }
@@ -50,6 +61,7 @@ impl From<Due> for TenantConfig {
             weight: due.weight,
             resource_weights: due.resource_weights,
             min_share: due.min_share,
+            quota: due.quota,
         }
     }
 }
@@ -72,7 +84,8 @@ pub(crate) enum TenantsError {
     },
     /// There is nothing to take away.
     #[error(
-        "nothing is set for tenant '{0}', so it has weight 1 and no minimum; `wasmrun tenant list` shows all"
+        "nothing is set for tenant '{0}', so it has weight 1, no minimum and no quota of its own; `wasmrun tenant list` shows \
+         all"
     )]
     Unset(TenantName),
 }
@@ -257,6 +270,19 @@ mod tests {
         assert_eq!(&value[..2], b"j\x01");
         assert_eq!(std::str::from_utf8(&value[2..]).unwrap(), text);
         assert_eq!(TenantConfig::from(Due::from_value(&value).unwrap()), config);
+        let quota = Quota {
+            max: [(ResourceName::CPU, Amount::units(8))].into(),
+            max_tasks: Some(10),
+            max_waiting: None,
+        };
+        let bounded = TenantConfig { quota, ..config };
+        let value = Due::from(bounded.clone()).to_value();
+        let text = r#""quota":{"max":{"CPU":"8"},"max_tasks":10,"max_waiting":null}}"#;
+        assert_eq!(&value[..2], b"j\x02", "who knows no quotas cannot read it");
+        let found = std::str::from_utf8(&value[2..]).unwrap();
+        assert!(found.ends_with(text), "{found}");
+        let read = TenantConfig::from(Due::from_value(&value).unwrap());
+        assert_eq!(read, bounded);
         let json = r#"{"resource_weights": {"GPU": "4"}}"#;
         let config: TenantConfig = serde_json::from_str(json).unwrap();
         let value = Due::from(config.clone()).to_value();
@@ -265,7 +291,7 @@ mod tests {
         let later = Due::from_value(b"j\x01{\"weight\":\"3\",\"max\":1}").unwrap();
         assert_eq!(later.weight.to_string(), "3");
         assert!(later.min_share.is_empty());
-        for bad in [&b"j\x01{\"weight\":0}"[..], b"j\x02{}", b"x"] {
+        for bad in [&b"j\x01{\"weight\":0}"[..], b"j\x03{}", b"x"] {
             assert!(Due::from_value(bad).is_err());
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use wasmrun_model::fairness::{TenantName, TooManyTenants};
+use wasmrun_model::fairness::{BeyondQuota, TenantName, TooManyTenants};
 use wasmrun_model::group::{GroupSpec, GroupState};
 use wasmrun_model::id::{DriverId, GroupId};
 
@@ -49,6 +49,9 @@ pub enum GroupError {
     /// It is of a tenant that would be one too many.
     #[error(transparent)]
     Tenants(#[from] TooManyTenants),
+    /// Its tenant may never have as much at once.
+    #[error(transparent)]
+    Quota(#[from] BeyondQuota),
     /// This node can never reserve it, and there are no others.
     #[error(
         "this node can never reserve the placement group: {0}; ask for less, or give the node more"
@@ -83,7 +86,11 @@ enum Stands {
 }
 
 /// Whether a tenant may have one more group here.
-fn may_create(ledger: &mut Ledger, tenant: &TenantName) -> Result<(), GroupError> {
+fn may_create(
+    ledger: &mut Ledger,
+    tenant: &TenantName,
+    spec: &GroupSpec,
+) -> Result<(), GroupError> {
     if ledger.is_stopping() {
         return Err(GroupError::Stopping);
     }
@@ -93,6 +100,9 @@ fn may_create(ledger: &mut Ledger, tenant: &TenantName) -> Result<(), GroupError
             tenant: tenant.clone(),
             most: MOST_GROUPS,
         });
+    }
+    if let Some(why) = ledger.scheduler().group_beyond_quota(tenant, spec) {
+        return Err(why.into());
     }
     Ok(ledger.admit(tenant)?)
 }
@@ -113,7 +123,7 @@ impl Shared {
             created: Instant::now(),
         };
         // How it stands, where nobody else can come to help.
-        let alone = self.tell_and(|ledger| match may_create(ledger, tenant) {
+        let alone = self.tell_and(|ledger| match may_create(ledger, tenant, &spec) {
             Ok(()) => {
                 let todo = ledger.create_group(id, spec, group);
                 let alone = (!ledger.is_clustered()).then(|| ledger.group(&id));

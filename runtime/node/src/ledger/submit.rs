@@ -24,7 +24,7 @@ impl Ledger {
     /// one is it.
     ///
     /// # Errors
-    /// When the node or its parent is stopping.
+    /// When the node or its parent is stopping, or as many tasks of its tenant wait as may.
     pub(crate) fn may_submit(
         &self,
         submission: &Submission,
@@ -33,8 +33,14 @@ impl Ledger {
         match () {
             () if self.is_stopping => Err(SubmitError::Stopping),
             () if parent.any(|it| self.is_stopped(it)) => Err(SubmitError::Stopped),
-            // A driver never uses an id twice. But another node may have given us the task since its id was looked for.
-            () => Ok(self.cell(&submission.cell.id)),
+            () => {
+                // A driver never uses an id twice. But another node may have given us the task since its id was looked for.
+                let known = self.cell(&submission.cell.id);
+                if known.is_none() && submission.first == Attempt::FIRST {
+                    self.scheduler.may_wait(&submission.terms.tenant)?;
+                }
+                Ok(known)
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
+use wasmrun_model::fairness::TooManyWaiting;
 use wasmrun_model::id::{DriverId, NodeId, TaskId};
 use wasmrun_model::scheduler::{Message, Reason};
 use wasmrun_model::task::{Attempt, TaskKind, Terms};
@@ -39,6 +40,9 @@ pub enum SubmitError {
     /// It can never run: no node has what it asks for, or the one node it names is not there.
     #[error("{0}")]
     Unschedulable(Reason),
+    /// As many of its tenant wait as may.
+    #[error(transparent)]
+    Waiting(#[from] TooManyWaiting),
     /// The node is stopping.
     #[error("the node is stopping and takes no more tasks")]
     Stopping,

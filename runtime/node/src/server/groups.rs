@@ -51,7 +51,7 @@ impl Session {
             let kind = match &error {
                 GroupError::TooMany { .. } | GroupError::Tenants(_) => RefusalKind::Full,
                 GroupError::Name(_) => RefusalKind::Usage,
-                GroupError::Impossible(_) => RefusalKind::Unschedulable,
+                GroupError::Impossible(_) | GroupError::Quota(_) => RefusalKind::Unschedulable,
                 GroupError::Stopping => RefusalKind::Stopping,
             };
             refusal(kind, error)

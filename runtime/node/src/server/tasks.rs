@@ -541,6 +541,7 @@ fn is_alike(one: &wire::Submit, other: &wire::Submit) -> bool {
 pub(super) fn refused(error: &SubmitError) -> Refusal {
     let kind = match error {
         SubmitError::Unschedulable(_) => RefusalKind::Unschedulable,
+        SubmitError::Waiting(_) => RefusalKind::Full,
         SubmitError::Stopping | SubmitError::Stopped => RefusalKind::Stopping,
     };
     refusal(kind, error)

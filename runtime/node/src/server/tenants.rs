@@ -52,6 +52,7 @@ impl Session {
             weight: weight.unwrap_or(config.weight),
             resource_weights: resource_weights.clone().unwrap_or(config.resource_weights),
             min_share: min_share.clone().unwrap_or(config.min_share),
+            quota: config.quota,
         };
         let mut notes = Vec::new();
         let config = match self.inner.cluster() {
