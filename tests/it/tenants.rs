@@ -196,6 +196,59 @@ fn what_is_set_outlives_the_head_and_reaches_who_comes_later() {
 }
 
 #[test]
+fn a_quota_bounds_a_tenant_with_all_that_are_part_of_it() {
+    let node = Node::start();
+    let submit = || node.wasmrun(["submit"]);
+    let quota = ["--max", "CPU=1", "--max-waiting", "1"];
+    let set = node.wasmrun(["tenant", "set", "org"]).args(quota);
+    assert_eq!(
+        set.ok(),
+        "tenant org: weight 1, no minimum, quota CPU 1, 1 tasks waiting at a node\n"
+    );
+    let running = endless(submit(), "org/a", 1).remove(0);
+    node.wait_for("running", 1);
+    let waiting = endless(submit(), "org/b", 1).remove(0);
+    let told = node
+        .wasmrun(["explain", &waiting, "--tenant", "org/b"])
+        .ok();
+    assert_says(&told, &["tenant org is at its quota: CPU 1 of 1"]);
+    let call = |tenant, cpus| {
+        let call = [
+            "--invoke",
+            "sleep-forever()",
+            "--detach",
+            "--tenant",
+            tenant,
+        ];
+        let submit = submit().arg("-q").arg(guest("fixture")).args(call);
+        submit.args(["--cpus", cpus])
+    };
+    let said = call("org/c", "1").fails(1);
+    assert_says(&said, &["tenant org has as many tasks waiting"]);
+    let said = call("org/c", "2").fails(4);
+    assert_says(&said, &["the quota of tenant org is CPU 1 at once"]);
+    // Nobody else is held up.
+    endless(submit(), "web", 1);
+    node.wait_for("running", 2);
+    let org = share(node.wasmrun(["tenant", "list"]), "org");
+    assert_eq!(
+        (&org["used"]["CPU"], &org["max"]["CPU"], &org["waiting"]),
+        (&json!("1"), &json!("1"), &json!(1)),
+        "{org}"
+    );
+    node.wasmrun(["cancel", &running, "--tenant", "org/a"]).ok();
+    eventually("did the next start", || {
+        match &share(node.wasmrun(["tenant", "list"]), "org/b") {
+            row if row["used"]["CPU"] == "1" => Ok(()),
+            row => Err(row.clone()),
+        }
+    });
+    let set = node.wasmrun(["tenant", "set", "org", "--max", "none"]);
+    let says = "tenant org: weight 1, no minimum, quota 1 tasks waiting at a node\n";
+    assert_eq!(set.ok(), says);
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_words() {
     let node = Node::start();
     let set = |args: &[&str]| node.wasmrun(["tenant", "set"]).args(args);
@@ -214,6 +267,13 @@ fn what_makes_no_sense_is_refused_with_words() {
         (&["red", "--min", "CPU"], "must be RESOURCE=AMOUNT"),
         (&["red", "--min", "CPU=-1"], "-1"),
         (&["red", "--min", "CPU=0"], "guarantees nothing"),
+        (&["red", "--max", "CPU"], "must be RESOURCE=AMOUNT"),
+        (&["red", "--max-tasks", "-1"], "must be a whole number"),
+        (
+            &["a/b/c/d/e", "--weight", "1"],
+            "has 5 parts, and 4 are the most",
+        ),
+        (&["a//b", "--weight", "1"], "nothing before or behind"),
     ] {
         assert_says(&set(args).fails(2), &[says]);
     }
@@ -235,4 +295,8 @@ fn what_makes_no_sense_is_refused_with_words() {
         &ended.stderr,
         &["all tenants together are guaranteed CPU 3"],
     );
+    let ended = set(&["red/a", "--min", "CPU=2"]).run();
+    let note =
+        "all that are part of tenant red are guaranteed CPU 2, and it is guaranteed 1 itself";
+    assert_says(&ended.stderr, &[note]);
 }

@@ -25,7 +25,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
 
 use crate::wire::{
-    AccessRow, ActorDetail, ActorRow, Amounts, AuditRow, ClientRow, GroupRow, Held, Holder,
+    AccessRow, ActorDetail, ActorRow, Amounts, AuditRow, ClientRow, DueRow, GroupRow, Held, Holder,
     JobDetail, JobRow, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows,
     ServiceRow, ShareRow, Silent, TaskDetail, TaskRow, TenantRow, TokenRow, What,
 };
@@ -207,6 +207,13 @@ objects! {
         "share": row.share,
         "used": row.used,
     }
+    |row: DueRow| of row.share; {
+        "max": row.max,
+        "max_tasks": row.max_tasks,
+        "max_waiting": row.max_waiting,
+        "tasks": row.tasks,
+        "waiting": row.waiting,
+    }
     |row: TokenRow| {
         "id": row.id,
         "kind": row.kind,
@@ -362,6 +369,7 @@ pub fn list(what: What, listed: &Listed, due: &[ShareRow]) -> Json {
         Rows::Access(rows) => all(rows),
         Rows::Services(rows) => all(rows),
         Rows::Audit(rows) => all(rows),
+        Rows::Due(rows) => all(rows),
     };
     let mut object = Map::new();
     listed.silent.add_to(&mut object);
@@ -381,7 +389,7 @@ pub const fn name(what: What) -> &'static str {
         What::Jobs => "jobs",
         What::Modules => "modules",
         What::Nodes | What::Members => "nodes",
-        What::Tenants | What::Shares => "tenants",
+        What::Tenants | What::Shares | What::Due => "tenants",
         What::Tokens => "tokens",
         What::Groups => "groups",
         What::Clients | What::Access => "clients",
@@ -408,6 +416,7 @@ pub fn fields(what: What) -> Vec<&'static str> {
         What::Access => [ClientRow::FIELDS, AccessRow::FIELDS].concat(),
         What::Services => ServiceRow::FIELDS.to_vec(),
         What::Audit => AuditRow::FIELDS.to_vec(),
+        What::Due => [ShareRow::FIELDS, DueRow::FIELDS].concat(),
     }
 }
 
@@ -462,6 +471,7 @@ mod tests {
             ("Placement groups", What::Groups),
             ("Tenants", What::Tenants),
             ("What tenants are due", What::Shares),
+            ("What tenants may have", What::Due),
             ("Tokens", What::Tokens),
             ("Clients", What::Access),
             ("Services", What::Services),

@@ -2,17 +2,22 @@
 
 use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::resource::ResourceSet;
-use wasmrun_model::wire::{self, List, Request, Response, Rows, SetTenant, Weights, What};
+use wasmrun_model::wire::{
+    self, Amounts, ChangeTenant, List, Request, Response, Rows, SetTenant, Weights, What,
+};
 
 use crate::Client;
 use crate::error::Error;
 
-/// What is to change of what a tenant is due. What is not named stays as it is.
+/// What is to change of what a tenant is due, and of its quota. What is not named stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TenantChange {
     weight: Option<Weight>,
     min: Option<ResourceSet>,
     resource_weights: Option<Weights>,
+    max: Option<Amounts>,
+    max_tasks: Option<Option<u32>>,
+    max_waiting: Option<Option<u32>>,
 }
 
 impl TenantChange {
@@ -44,6 +49,28 @@ impl TenantChange {
         self.resource_weights = Some(weights);
         self
     }
+
+    /// What it may use at once, with all that are part of it, of at most [`wire::MAX_MINIMA`] resources, by default anything;
+    /// instead of the whole quota of before.
+    #[must_use]
+    pub fn max(mut self, max: Amounts) -> Self {
+        self.max = Some(max);
+        self
+    }
+
+    /// How many sandboxes it may have at once, by default any number: with `None` again.
+    #[must_use]
+    pub fn max_tasks(mut self, most: Option<u32>) -> Self {
+        self.max_tasks = Some(most);
+        self
+    }
+
+    /// How many of its tasks may wait at one node, by default any number: with `None` again. One more is refused.
+    #[must_use]
+    pub fn max_waiting(mut self, most: Option<u32>) -> Self {
+        self.max_waiting = Some(most);
+        self
+    }
 }
 
 impl Client {
@@ -57,7 +84,7 @@ impl Client {
         &self,
         tenant: &TenantName,
         change: TenantChange,
-    ) -> Result<wire::TenantSet, Error> {
+    ) -> Result<wire::TenantChanged, Error> {
         let min = change.min.map(|min| {
             let min = min.iter();
             min.map(|(name, amount)| (name.clone(), amount)).collect()
@@ -68,14 +95,23 @@ impl Client {
             min,
             resource_weights: change.resource_weights,
         };
-        match self.request(Request::SetTenant(Box::new(set))).await? {
-            Response::Tenant(set) => Ok(*set),
+        let change = ChangeTenant {
+            set,
+            max: change.max,
+            max_tasks: change.max_tasks,
+            max_waiting: change.max_waiting,
+        };
+        match self
+            .request(Request::ChangeTenant(Box::new(change)))
+            .await?
+        {
+            Response::TenantChanged(changed) => Ok(*changed),
             other => Err(Error::unexpected(&other)),
         }
     }
 
-    /// Gives a tenant back what it is due by default, for all nodes of the cluster: weight 1, and no guarantee. Its work
-    /// goes on.
+    /// Gives a tenant back what it is due by default, for all nodes of the cluster: weight 1, no guarantee and no quota. Its
+    /// work goes on.
     ///
     /// # Errors
     /// When nothing is set for it, and as of [`Client::set_tenant`].

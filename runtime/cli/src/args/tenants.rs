@@ -5,22 +5,22 @@ use std::str::FromStr;
 use clap::{ArgGroup, Args, Subcommand};
 use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::resource::ResourceSet;
-use wasmrun_model::wire::{MAX_MINIMA, Weights};
+use wasmrun_model::wire::{Amounts, MAX_MINIMA, Weights};
 
 use super::{FilterArg, amount};
 
 /// What to do with tenants.
 #[derive(Debug, Subcommand)]
 pub enum TenantCommand {
-    /// Set what a tenant is due, for all nodes of the cluster. What is not named stays as it is.
+    /// Set what a tenant is due and may have, for all nodes of the cluster. What is not named stays as it is.
     Set(TenantSet),
-    /// List tenants: what each is due, and what it has.
+    /// List tenants: what each is due, what it has and what it may have, with those that are part of it.
     List {
         /// Only those whose field, name or weight, has this value, such as weight=3. Repeatable.
         #[arg(long, short, value_name = "FIELD=VALUE")]
         filter: Vec<FilterArg>,
     },
-    /// Give a tenant the defaults back: weight 1, and no minimum. Its work goes on.
+    /// Give a tenant the defaults back: weight 1, no minimum and no quota. Its work goes on.
     Remove {
         /// The tenant.
         tenant: TenantName,
@@ -28,9 +28,10 @@ pub enum TenantCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("due").args(["weight", "min", "resource_weights"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("due").args(["weight", "min", "resource_weights", "max", "max_tasks", "max_waiting"]).required(true).multiple(true))]
 pub struct TenantSet {
-    /// The tenant (team, queue). It need not have submitted anything.
+    /// The tenant (team, queue), such as research, or one that is part of another, such as research/vision. It need not
+    /// have submitted anything.
     pub tenant: TenantName,
     /// How much it counts beside the others, 0.0001 to 1000000.
     ///
@@ -48,6 +49,65 @@ pub struct TenantSet {
     /// It comes on top of the tenant's weight. Replaces what was set before.
     #[arg(long, value_name = "WEIGHTS")]
     pub resource_weights: Option<WeightsArg>,
+    /// What it may use at once, with all that are part of it, such as CPU=8,memory=64GiB,GPU=0, or none.
+    ///
+    /// What is above it waits. Replaces what was set before.
+    #[arg(long, value_name = "AMOUNTS", allow_hyphen_values = true)]
+    pub max: Option<MaxArg>,
+    /// How many sandboxes it may have at once, with all that are part of it, or none for any number.
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub max_tasks: Option<MostArg>,
+    /// How many of its tasks may wait at one node, with those of all that are part of it, or none for any number.
+    ///
+    /// One more is refused when it is submitted.
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub max_waiting: Option<MostArg>,
+}
+
+/// `10`, or `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MostArg(pub Option<u32>);
+
+impl FromStr for MostArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match (text, text.parse()) {
+            ("none", _) => Ok(Self(None)),
+            (_, Ok(most)) => Ok(Self(Some(most))),
+            (_, Err(_)) => Err(format!(
+                "'{text}' must be a whole number, or none for no bound"
+            )),
+        }
+    }
+}
+
+/// `CPU=8,GPU=0`, or `none`.
+#[derive(Debug, Clone)]
+pub struct MaxArg(pub Amounts);
+
+impl FromStr for MaxArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut amounts = Amounts::new();
+        if text == "none" {
+            return Ok(Self(amounts));
+        }
+        for part in text.split(',') {
+            let form = "RESOURCE=AMOUNT, such as CPU=8; none takes a quota away";
+            let (name, amount) = amount::named(part, form)?;
+            if amounts.insert(name.clone(), amount).is_some() {
+                return Err(format!("{name} is given twice"));
+            }
+        }
+        match amounts.len() {
+            ..=MAX_MINIMA => Ok(Self(amounts)),
+            len => Err(format!(
+                "these are {len} resources, and a tenant may have a quota of {MAX_MINIMA}"
+            )),
+        }
+    }
 }
 
 /// `GPU=4,CPU=0.5`, or `none`.
@@ -138,6 +198,32 @@ mod tests {
         ] {
             let error = weights(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn quotas() {
+        let max = |text: &str| text.parse::<MaxArg>().map(|it| it.0);
+        let shown: Vec<String> = max("cpus=8, GPU=0")
+            .unwrap()
+            .iter()
+            .map(|it| format!("{} {}", it.0, it.1))
+            .collect();
+        assert_eq!(shown, ["CPU 8", "GPU 0"]);
+        assert!(max("none").unwrap().is_empty());
+        for (text, says) in [
+            ("", "must be RESOURCE=AMOUNT"),
+            ("CPU=-1", "-1"),
+            ("CPU=1,cpus=2", "CPU is given twice"),
+        ] {
+            let error = max(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+        assert_eq!("0".parse::<MostArg>(), Ok(MostArg(Some(0))));
+        assert_eq!("none".parse::<MostArg>(), Ok(MostArg(None)));
+        for text in ["", "-1", "1.5", "many"] {
+            let error = text.parse::<MostArg>().unwrap_err();
+            assert!(error.contains("must be a whole number"), "{error}");
         }
     }
 

@@ -61,7 +61,7 @@ pub fn amounts(amounts: &Amounts) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// What is guaranteed.
+/// What is guaranteed, or may be used at most.
 pub fn minimum(min: &Amounts) -> String {
     match min.is_empty() {
         true => "-".to_owned(),
@@ -133,6 +133,10 @@ const fn columns(what: What) -> &'static [Column<'static>] {
         What::Shares => columns! {
             text "name" number "weight" text "min" number "share" text "used"
         },
+        What::Due => columns! {
+            text "name" number "weight" text "min" number "share" text "used" text "max"
+            number "tasks" number "max_tasks" number "waiting" number "max_waiting"
+        },
     }
 }
 
@@ -158,7 +162,7 @@ fn cell(field: &str, value: &Json) -> String {
             let (done, total) = progress(&read(value));
             format!("{done}/{total}")
         }
-        ("min", Json::Object(_)) => minimum(&read(value)),
+        ("min" | "max", Json::Object(_)) => minimum(&read(value)),
         (_, Json::Object(_)) => amounts(&read(value)),
     }
 }
@@ -311,7 +315,7 @@ mod tests {
         use wasmrun_client::wire::What::*;
         let lists = [
             Tasks, Attempts, Actors, Objects, Jobs, Modules, Nodes, Members, Clients, Tokens,
-            Groups, Services, Tenants, Shares, Audit,
+            Groups, Services, Tenants, Shares, Due, Audit,
         ];
         for what in lists {
             let fields = rows::fields(what);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use wasmrun_client::TenantChange;
-use wasmrun_client::wire::{TenantSet, What};
+use wasmrun_client::wire::{TenantChanged, TenantSet, What};
 use wasmrun_model::fairness::TenantName;
 
 use super::{rows, scheduling};
@@ -17,14 +17,14 @@ pub fn tenant(command: &TenantCommand, global: &Global, printer: &Printer) -> Co
         TenantCommand::Set(options) => set(options, global, printer),
         TenantCommand::List { filter } => {
             let filters = filter.iter().map(|it| (it.0.clone(), it.1.clone()));
-            super::show(What::Shares, filters.collect(), global, printer)
+            super::show(What::Due, filters.collect(), global, printer)
         }
         TenantCommand::Remove { tenant } => {
             let client = remote::connect(global, &TenantName::default())?;
             let removed = client.wait(client.remove_tenant(tenant));
             removed.map_err(remote::failed)?;
             printer.note(format_args!(
-                "tenant {tenant} has weight 1 and no minimum again"
+                "tenant {tenant} has weight 1, no minimum and no quota of its own again"
             ));
             Ok(())
         }
@@ -42,14 +42,31 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
     if let Some(weights) = &options.resource_weights {
         change = change.resource_weights(weights.0.clone());
     }
+    if let Some(max) = &options.max {
+        change = change.max(max.0.clone());
+    }
+    if let Some(most) = &options.max_tasks {
+        change = change.max_tasks(most.0);
+    }
+    if let Some(most) = &options.max_waiting {
+        change = change.max_waiting(most.0);
+    }
     let client = remote::connect(global, &TenantName::default())?;
-    let set = client.wait(client.set_tenant(&options.tenant, change));
+    let changed = client.wait(client.set_tenant(&options.tenant, change));
+    let changed = changed.map_err(remote::failed)?;
+    let quota = quota(options, &changed);
+    let TenantChanged {
+        set,
+        max,
+        max_tasks,
+        max_waiting,
+    } = changed;
     let TenantSet {
         tenant,
         weight,
         min,
         notes,
-    } = set.map_err(remote::failed)?;
+    } = set;
     match printer.output {
         Output::Json => {
             let mut set = json!({
@@ -58,6 +75,11 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
             if let Some(weights) = &options.resource_weights {
                 set["resource_weights"] = scheduling::to_json(&weights.0);
             }
+            if quota.is_some() {
+                set["max"] = json!(max);
+                set["max_tasks"] = json!(max_tasks);
+                set["max_waiting"] = json!(max_waiting);
+            }
             printer.json(&set)?;
         }
         _ => {
@@ -65,7 +87,10 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
                 true => "no minimum".to_owned(),
                 false => format!("minimum {}", rows::amounts(&min)),
             };
-            printer.result(format_args!("tenant {tenant}: weight {weight}, {min}"))?;
+            let quota = quota.map_or(String::new(), |quota| format!(", {quota}"));
+            printer.result(format_args!(
+                "tenant {tenant}: weight {weight}, {min}{quota}"
+            ))?;
             if let Some(weights) = &options.resource_weights {
                 printer.result(scheduling::shown(&tenant, &weights.0))?;
             }
@@ -75,4 +100,21 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
         printer.warn(note);
     }
     Ok(())
+}
+
+/// The quota in words, if there is one or it was changed.
+fn quota(options: &args::TenantSet, changed: &TenantChanged) -> Option<String> {
+    let mut parts = Vec::new();
+    if !changed.max.is_empty() {
+        parts.push(rows::amounts(&changed.max));
+    }
+    parts.extend(changed.max_tasks.map(|most| format!("{most} sandboxes")));
+    let waiting = |most| format!("{most} tasks waiting at a node");
+    parts.extend(changed.max_waiting.map(waiting));
+    let is_named =
+        options.max.is_some() || options.max_tasks.is_some() || options.max_waiting.is_some();
+    match parts.is_empty() {
+        true => is_named.then(|| "no quota".to_owned()),
+        false => Some(format!("quota {}", parts.join(", "))),
+    }
 }

@@ -577,6 +577,16 @@ fn what_tenants_are_due() {
         min: None,
         resource_weights: None,
     };
+    let change = ChangeTenant {
+        set: unset.clone(),
+        max: Some(amounts()),
+        max_tasks: Some(Some(2)),
+        max_waiting: Some(None),
+    };
+    assert_bytes(
+        Request::ChangeTenant(Box::new(change)),
+        "35 01 74 00 00 00 01 01 03 43 50 55 a0 9c 01 01 01 02 01 00",
+    );
     assert_bytes(Request::SetTenant(Box::new(unset)), "25 01 74 00 00 00");
     assert_bytes(Request::RemoveTenant(tenant.clone()), "26 01 74");
     let half = crate::cluster::Share::try_from(Amount::from_steps(5_000)).unwrap();
@@ -610,6 +620,16 @@ fn what_tenants_are_due() {
         min: amounts(),
         notes: vec!["w".into()],
     };
+    let changed = TenantChanged {
+        set: is_set.clone(),
+        max: amounts(),
+        max_tasks: Some(2),
+        max_waiting: None,
+    };
+    assert_bytes(
+        Response::TenantChanged(Box::new(changed)),
+        "26 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 01 01 77 01 03 43 50 55 a0 9c 01 01 02 00",
+    );
     assert_bytes(
         Response::Tenant(Box::new(is_set)),
         "1f 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 01 01 77",
@@ -623,6 +643,20 @@ fn what_tenants_are_due() {
         share: "0.5".into(),
         used: Amounts::new(),
     };
+    let due = DueRow {
+        share: row.clone(),
+        max: amounts(),
+        max_tasks: Some(2),
+        max_waiting: None,
+        tasks: 1,
+        waiting: 300,
+    };
+    assert_bytes(Request::List(List::of(What::Due)), "10 0e 00 00 00");
+    assert_bytes(
+        listed(Rows::Due(vec![due])),
+        "0f 0d 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 03 43 50 55 a0 9c 01 01 02 00 01 ac 02 01 01 70 \
+         01 01 71 01 77",
+    );
     assert_bytes(
         listed(Rows::Shares(vec![row])),
         "0f 0a 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 01 70 01 01 71 01 77",

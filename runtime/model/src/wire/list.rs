@@ -39,6 +39,8 @@ pub enum What {
     Access,
     /// What was done to the cluster, and by whom: lines of the audit, the last ones first.
     Audit,
+    /// As `Shares`, with the quota of each and what it has of it.
+    Due,
 }
 
 impl What {
@@ -62,7 +64,7 @@ impl What {
             Self::Modules => &["digest", "node"],
             Self::Nodes => &[],
             Self::Tenants => &["name", "node"],
-            Self::Shares => &["name", "weight"],
+            Self::Shares | Self::Due => &["name", "weight"],
             Self::Members => &["name", "id", "state"],
             Self::Services => &["name", "tenant", "node"],
             Self::Tokens => &["id", "kind", "state"],

@@ -245,6 +245,8 @@ pub enum Request {
     RemoveSecret(SecretName),
     /// The secrets that work of the session's tenant may use, without their values. `Secrets`.
     Secrets,
+    /// Changes what a tenant is due and may have, for all nodes of the cluster. `TenantChanged`.
+    ChangeTenant(Box<ChangeTenant>),
 }
 
 /// What a node answers.
@@ -362,6 +364,8 @@ pub enum Response {
     WhoAmI(Box<WhoAmI>),
     /// Secrets, by tenant and name; and how many more there are than one answer has room for.
     Secrets(Vec<SecretRow>, u32),
+    /// What a tenant is due and may have from now on.
+    TenantChanged(Box<TenantChanged>),
 }
 
 /// A join token for clients.
@@ -530,6 +534,32 @@ pub struct TenantSet {
     pub min: Amounts,
     /// What whoever has set it should know, for people: a guarantee that no node can keep now, for instance.
     pub notes: Vec<String>,
+}
+
+/// What is to change of what a tenant is due, and of its quota. What is not given stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeTenant {
+    /// What it is due.
+    pub set: SetTenant,
+    /// What it may use at once with all that are part of it, of at most [`super::MAX_MINIMA`] resources; no bound if empty.
+    pub max: Option<Amounts>,
+    /// How many sandboxes it may have at once; `Some(None)`: no bound.
+    pub max_tasks: Option<Option<u32>>,
+    /// How many of its tasks may wait at one node; `Some(None)`: no bound.
+    pub max_waiting: Option<Option<u32>>,
+}
+
+/// What a tenant is due, and its quota.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TenantChanged {
+    /// What it is due.
+    pub set: TenantSet,
+    /// What it may use at once, with all that are part of it.
+    pub max: Amounts,
+    /// How many sandboxes it may have at once.
+    pub max_tasks: Option<u32>,
+    /// How many of its tasks may wait at one node.
+    pub max_waiting: Option<u32>,
 }
 
 /// Weights of single resources.

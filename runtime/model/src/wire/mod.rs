@@ -50,15 +50,15 @@ pub use bytes::Bytes;
 pub use failure::WireError;
 pub use list::{List, What};
 pub use message::{
-    Actor, ClientToken, Form, Gotten, Mapped, Module, Put, Refusal, RefusalKind, Request, Response,
-    Scheduling, SetTenant, TenantSet, Weights, WhoAmI,
+    Actor, ChangeTenant, ClientToken, Form, Gotten, Mapped, Module, Put, Refusal, RefusalKind,
+    Request, Response, Scheduling, SetTenant, TenantChanged, TenantSet, Weights, WhoAmI,
 };
 pub use needs::{Needs, Place};
 pub use view::{
-    AccessRow, ActorDetail, ActorRow, Amounts, AuditRow, ClientRow, GroupBundle, GroupRow, Holder,
-    JobDetail, JobRow, JobTasks, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow,
-    Phases, Rows, Run, SecretRow, ServiceRow, ShareRow, Silent, StoreStatus, TaskDetail, TaskRow,
-    TenantRow, TokenRow,
+    AccessRow, ActorDetail, ActorRow, Amounts, AuditRow, ClientRow, DueRow, GroupBundle, GroupRow,
+    Holder, JobDetail, JobRow, JobTasks, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail,
+    ObjectRow, Phases, Rows, Run, SecretRow, ServiceRow, ShareRow, Silent, StoreStatus, TaskDetail,
+    TaskRow, TenantRow, TokenRow,
 };
 pub use work::{
     Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Job, Limits, Listen, Net,
@@ -109,7 +109,7 @@ pub const MAX_ROOM_MS: u64 = 60 * 60 * 1000;
 /// The most segments that a client has the descriptors of.
 pub const MAX_SEGMENTS: usize = 64;
 
-/// The most resources that a tenant may be guaranteed something of.
+/// The most resources that a tenant may be guaranteed something of, or have a quota of.
 pub const MAX_MINIMA: usize = 32;
 
 /// How many bytes stand before a frame: its length.

@@ -37,6 +37,7 @@ pub enum Rows {
     Services(Vec<ServiceRow>),
     Access(Vec<AccessRow>),
     Audit(Vec<AuditRow>),
+    Due(Vec<DueRow>),
 }
 
 impl Rows {
@@ -469,7 +470,8 @@ pub struct TenantRow {
     pub node: String,
 }
 
-/// What a tenant is due of the whole cluster and what it has, as far as the node that is asked knows.
+/// What a tenant is due of the whole cluster and what it has with all that are part of it, as far as the node that is asked
+/// knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareRow {
     /// Its name.
@@ -482,6 +484,23 @@ pub struct ShareRow {
     pub share: String,
     /// What its tasks hold.
     pub used: Amounts,
+}
+
+/// What a tenant is due and has, and its quota, with all that are part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DueRow {
+    /// What it is due and has.
+    pub share: ShareRow,
+    /// What it may use at once.
+    pub max: Amounts,
+    /// How many sandboxes it may have at once.
+    pub max_tasks: Option<u32>,
+    /// How many of its tasks may wait at one node.
+    pub max_waiting: Option<u32>,
+    /// How many sandboxes it has: at the node that is asked, and at the others where a quota bounds them.
+    pub tasks: u64,
+    /// How many of its tasks wait at the node that is asked.
+    pub waiting: u64,
 }
 
 /// A node of the cluster, as another one sees it.

@@ -146,6 +146,7 @@ pub(super) fn truncate(rows: &mut Rows, most: usize) {
         | Rows::Clients(_)
         | Rows::Access(_)
         | Rows::Shares(_)
+        | Rows::Due(_)
         | Rows::Audit(_) => {}
     }
 }

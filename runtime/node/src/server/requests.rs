@@ -54,7 +54,7 @@ impl Session {
             }
             Request::List(list) => match list.what {
                 What::Tokens | What::Clients | What::Access | What::Audit => true,
-                What::Members | What::Shares => false,
+                What::Members | What::Shares | What::Due => false,
                 _ => has_others,
             },
             Request::Describe(_)
@@ -191,6 +191,7 @@ impl Session {
             Request::RemoveSecret(name) => self.remove_secret(name).await,
             Request::Secrets => Ok(self.secrets()),
             request @ (Request::SetTenant(_)
+            | Request::ChangeTenant(_)
             | Request::RemoveTenant(_)
             | Request::Scheduling(_)
             | Request::SchedulerState
@@ -211,6 +212,7 @@ impl Session {
     async fn administer(&self, request: Request) -> Result<Response, Refusal> {
         match request {
             Request::SetTenant(set) => self.set_tenant(*set).await,
+            Request::ChangeTenant(change) => self.change_tenant(*change).await,
             Request::RemoveTenant(tenant) => self.remove_tenant(tenant).await,
             Request::Scheduling(choices) => self.scheduling(&choices).await,
             Request::SchedulerState => self.scheduler_state().await,

@@ -4,14 +4,17 @@
 //! (`cluster/tenants.rs`). A node that is alone has no state folder, and keeps it as it keeps all else: as long as it
 //! runs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use wasmrun_model::access::Tenants;
-use wasmrun_model::fairness::{MAX_TENANTS, TenantConfig, TenantName, TooManyTenants};
+use wasmrun_model::access;
+use wasmrun_model::fairness::{
+    MAX_TENANTS, Quota, Tenant, TenantConfig, TenantIx, TenantName, Tenants, TooManyTenants,
+};
 use wasmrun_model::resource::{Amount, ResourceName, ResourceSet};
 use wasmrun_model::wire::{
-    List, MAX_FRAME_BYTES, MAX_MINIMA, Refusal, RefusalKind, Response, Rows, SetTenant, ShareRow,
-    TenantSet, Weights,
+    ChangeTenant, DueRow, List, MAX_FRAME_BYTES, MAX_MINIMA, Refusal, RefusalKind, Response, Rows,
+    SetTenant, ShareRow, TenantChanged, TenantSet, Weights,
 };
 
 use super::Inner;
@@ -26,6 +29,43 @@ const MOST_BYTES: usize = MAX_FRAME_BYTES / 2;
 
 impl Session {
     pub(super) async fn set_tenant(&self, set: SetTenant) -> Result<Response, Refusal> {
+        let (set, _) = self.set(set, |_| {}).await?;
+        Ok(Response::Tenant(Box::new(set)))
+    }
+
+    pub(super) async fn change_tenant(&self, change: ChangeTenant) -> Result<Response, Refusal> {
+        let ChangeTenant {
+            set,
+            max,
+            max_tasks,
+            max_waiting,
+        } = change;
+        if max.as_ref().is_some_and(|max| max.len() > MAX_MINIMA) {
+            let why = format_args!("a tenant may have a quota of {MAX_MINIMA} resources at most");
+            return Err(refusal(RefusalKind::Usage, why));
+        }
+        let change = |quota: &mut Quota| {
+            if let Some(max) = &max {
+                quota.max.clone_from(max);
+            }
+            quota.max_tasks = max_tasks.unwrap_or(quota.max_tasks);
+            quota.max_waiting = max_waiting.unwrap_or(quota.max_waiting);
+        };
+        let (set, quota) = self.set(set, change).await?;
+        Ok(Response::TenantChanged(Box::new(TenantChanged {
+            set,
+            max: quota.max,
+            max_tasks: quota.max_tasks,
+            max_waiting: quota.max_waiting,
+        })))
+    }
+
+    /// Changes what a tenant is due, and its quota. What both are from now on.
+    async fn set(
+        &self,
+        set: SetTenant,
+        change_quota: impl Fn(&mut Quota),
+    ) -> Result<(TenantSet, Quota), Refusal> {
         let SetTenant {
             tenant,
             weight,
@@ -48,11 +88,15 @@ impl Session {
         let min_share: Option<ResourceSet> = min.map(FromIterator::from_iter);
         let shared = &self.inner.shared;
         has_room(shared, &tenant)?;
-        let change = |config: TenantConfig| TenantConfig {
-            weight: weight.unwrap_or(config.weight),
-            resource_weights: resource_weights.clone().unwrap_or(config.resource_weights),
-            min_share: min_share.clone().unwrap_or(config.min_share),
-            quota: config.quota,
+        let change = |config: TenantConfig| {
+            let mut quota = config.quota;
+            change_quota(&mut quota);
+            TenantConfig {
+                weight: weight.unwrap_or(config.weight),
+                resource_weights: resource_weights.clone().unwrap_or(config.resource_weights),
+                min_share: min_share.clone().unwrap_or(config.min_share),
+                quota,
+            }
         };
         let mut notes = Vec::new();
         let config = match self.inner.cluster() {
@@ -69,13 +113,14 @@ impl Session {
             }
         };
         tracing::info!(%tenant, weight = %config.weight, min = %config.min_share, "what a tenant is due was set");
-        notes.extend(promises(shared, &config.min_share));
-        Ok(Response::Tenant(Box::new(TenantSet {
+        notes.extend(promises(shared, &tenant, &config.min_share));
+        let set = TenantSet {
             tenant,
             weight: config.weight,
             min: amounts(&config.min_share),
             notes,
-        })))
+        };
+        Ok((set, config.quota))
     }
 
     pub(super) async fn remove_tenant(&self, tenant: TenantName) -> Result<Response, Refusal> {
@@ -135,21 +180,54 @@ fn has_room(shared: &Shared, tenant: &TenantName) -> Result<(), Refusal> {
 }
 
 /// What cannot be kept now of a guarantee, in words.
-fn promises(shared: &Shared, min: &ResourceSet) -> Vec<String> {
+fn promises(shared: &Shared, tenant: &TenantName, min: &ResourceSet) -> Vec<String> {
     shared.ask(|ledger| {
         let tenants = ledger.scheduler().tenants();
-        let all = |resource: &ResourceName| {
-            let each = tenants
-                .iter()
-                .map(|(_, it)| it.config().min_share.get(resource));
-            Amount::from_steps(each.fold(0_u64, |sum, it| sum.saturating_add(it.steps())))
-        };
+        let parent = tenant.parent().and_then(|parent| tenants.find(&parent));
         let note = |(resource, amount): (&ResourceName, Amount)| {
-            let total = tenants.total().get(resource);
-            promise(resource, amount, total, all(resource))
+            let all = match parent {
+                None => guaranteed(tenants, None, resource),
+                Some(_) => Amount::ZERO,
+            };
+            promise(resource, amount, tenants.total().get(resource), all)
         };
-        min.iter().filter_map(note).collect()
+        let notes = min.iter().filter_map(note);
+        let around = [parent, tenants.find(tenant)].into_iter().flatten();
+        let around = around.flat_map(|it| shortfalls(tenants, it));
+        notes.chain(around).collect()
     })
+}
+
+/// What all that are part of a tenant, or of none, are guaranteed together.
+fn guaranteed(tenants: &Tenants, parent: Option<TenantIx>, resource: &ResourceName) -> Amount {
+    let all = tenants.iter().filter(|(_, it)| it.parent() == parent);
+    let each = all.map(|(_, it)| it.config().min_share.get(resource));
+    Amount::from_steps(each.fold(0_u64, |sum, it| sum.saturating_add(it.steps())))
+}
+
+/// Of what those that are part of a tenant are guaranteed more than that is itself, in words.
+fn shortfalls(tenants: &Tenants, parent: TenantIx) -> Vec<String> {
+    let below = tenants.iter().map(|(_, it)| it);
+    let below = below.filter(|it| it.parent() == Some(parent));
+    let names = below.flat_map(|it| it.config().min_share.iter().map(|(name, _)| name));
+    let names: BTreeSet<&ResourceName> = names.collect();
+    let parent_min = &tenants.get(parent).config().min_share;
+    let note = |resource: &ResourceName| {
+        let (all, own) = (
+            guaranteed(tenants, Some(parent), resource),
+            parent_min.get(resource),
+        );
+        (all > own).then(|| {
+            format!(
+                "all that are part of tenant {} are guaranteed {resource} {}, and it is guaranteed {} itself: the rest \
+                 counts among them alone, and not beside other tenants",
+                tenants.get(parent).name(),
+                all.display_for(resource),
+                own.display_for(resource)
+            )
+        })
+    };
+    names.into_iter().filter_map(note).collect()
 }
 
 /// What to know of a guarantee of so much, where there is so much in total, and all tenants are guaranteed so much.
@@ -188,29 +266,56 @@ fn refused(error: TenantsError) -> Refusal {
 }
 
 /// What each tenant is due and has, of the whole cluster, as this node knows it.
-pub(super) fn shares(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<ShareRow> {
+pub(super) fn shares(inner: &Inner, seen: &access::Tenants, list: &List) -> Vec<ShareRow> {
+    rows(inner, seen, list, |_, share| share)
+}
+
+/// The same, with quotas.
+pub(super) fn due(inner: &Inner, seen: &access::Tenants, list: &List) -> Vec<DueRow> {
+    rows(inner, seen, list, |tenant, share| {
+        let quota = &tenant.config().quota;
+        DueRow {
+            share,
+            max: quota.max.clone(),
+            max_tasks: quota.max_tasks,
+            max_waiting: quota.max_waiting,
+            tasks: tenant.sandboxes(),
+            waiting: tenant.waiting(),
+        }
+    })
+}
+
+fn rows<T>(
+    inner: &Inner,
+    seen: &access::Tenants,
+    list: &List,
+    row: impl Fn(&Tenant, ShareRow) -> T,
+) -> Vec<T> {
     inner.shared.ask(|ledger| {
         let all = ledger.scheduler().tenants().iter();
-        let seen = all.filter(|(_, tenant)| tenants.covers(tenant.name()));
-        let rows = seen.map(|(_, tenant)| {
+        let all = all.filter(|(_, tenant)| seen.covers(tenant.name()));
+        let all = all.map(|(_, tenant)| {
             let config = tenant.config();
-            ShareRow {
+            let share = ShareRow {
                 name: tenant.name().clone(),
                 weight: config.weight,
                 min: amounts(&config.min_share),
                 share: tenant.dominant_share().to_string(),
                 used: amounts(&tenant.usage()),
-            }
+            };
+            (tenant, share)
         });
-        let rows = rows.filter(|row| passes(list, &[("name", &row.name), ("weight", &row.weight)]));
+        let all = all.filter(|(_, it)| passes(list, &[("name", &it.name), ("weight", &it.weight)]));
         let mut bytes = 0;
-        let fit = rows.take(Rows::MAX).take_while(|row| {
-            let names = row.min.keys().chain(row.used.keys());
-            // An amount has ten bytes at most, a name and a share less than what is added.
-            bytes += 128 + names.map(|name| name.as_str().len() + 12).sum::<usize>();
+        let fit = all.take(Rows::MAX).take_while(|(tenant, it)| {
+            let max = tenant.config().quota.max.keys();
+            let names = it.min.keys().chain(it.used.keys()).chain(max);
+            // An amount has ten bytes at most, all else of a row less than what is added.
+            bytes += 128 + it.name.as_str().len();
+            bytes += names.map(|name| name.as_str().len() + 12).sum::<usize>();
             bytes <= MOST_BYTES
         });
-        fit.collect()
+        fit.map(|(tenant, share)| row(tenant, share)).collect()
     })
 }
 
