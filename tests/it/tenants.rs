@@ -207,11 +207,6 @@ fn a_quota_bounds_a_tenant_with_all_that_are_part_of_it() {
     );
     let running = endless(submit(), "org/a", 1).remove(0);
     node.wait_for("running", 1);
-    let waiting = endless(submit(), "org/b", 1).remove(0);
-    let told = node
-        .wasmrun(["explain", &waiting, "--tenant", "org/b"])
-        .ok();
-    assert_says(&told, &["tenant org is at its quota: CPU 1 of 1"]);
     let call = |tenant, cpus| {
         let call = [
             "--invoke",
@@ -223,10 +218,15 @@ fn a_quota_bounds_a_tenant_with_all_that_are_part_of_it() {
         let submit = submit().arg("-q").arg(guest("fixture")).args(call);
         submit.args(["--cpus", cpus])
     };
-    let said = call("org/c", "1").fails(1);
-    assert_says(&said, &["tenant org has as many tasks waiting"]);
-    let said = call("org/c", "2").fails(4);
+    let said = call("org/c", "2").fails(3);
     assert_says(&said, &["the quota of tenant org is CPU 1 at once"]);
+    let waiting = endless(submit(), "org/b", 1).remove(0);
+    let told = node
+        .wasmrun(["explain", &waiting, "--tenant", "org/b"])
+        .ok();
+    assert_says(&told, &["tenant org is at its quota: CPU 1 of 1"]);
+    let said = call("org/c", "1").fails(5);
+    assert_says(&said, &["tenant org has as many tasks waiting"]);
     // Nobody else is held up.
     endless(submit(), "web", 1);
     node.wait_for("running", 2);

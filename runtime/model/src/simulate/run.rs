@@ -399,7 +399,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             let tenants = self.scheduler.tenants();
             let name = &self.scenario.tenants[entry.tenant.0 as usize].name;
             let tenant = tenants.find(name).expect("it has a task");
-            let usage = tenants.get(tenant).usage();
+            let usage = tenants.get(tenant).own_usage();
             self.statistics.used(entry.tenant, &usage);
         }
         (self.trace)(&TraceLine {

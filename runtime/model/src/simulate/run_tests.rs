@@ -49,6 +49,36 @@ fn with(event: &str, lines: &[String]) -> Vec<String> {
 }
 
 #[test]
+fn a_tree_of_tenants_under_a_quota() {
+    let scenario = json!({
+        "nodes": [{"name": "n1", "resources": {"CPU": 12}}],
+        "tenants": [{"name": "org", "max": {"CPU": 8}}, {"name": "org/a", "weight": 3}],
+        "tasks": [{"name": "a", "tenant": "org/a", "count": 9, "duration_ms": 10,
+                   "resources": {"CPU": 1}},
+                  {"name": "b", "tenant": "org/b", "count": 9, "duration_ms": 10,
+                   "resources": {"CPU": 1}},
+                  {"name": "c", "tenant": "web", "count": 3, "duration_ms": 10,
+                   "resources": {"CPU": 1}},
+                  {"name": "d", "tenant": "org/b", "duration_ms": 10,
+                   "resources": {"CPU": 9}}],
+    });
+    let lines = short(&scenario);
+    let at_first: Vec<String> = with("start", &lines)
+        .into_iter()
+        .filter(|line| line.starts_with("0 "))
+        .collect();
+    let of = |name: &str| at_first.iter().filter(|it| it.contains(name)).count();
+    // Eight of the twelve, by weight.
+    assert_eq!([" a-", " b-", " c-"].map(of), [6, 2, 3], "{at_first:?}");
+    // What never fits is said at once.
+    assert_eq!(with("unschedulable", &lines), ["0 unschedulable d-0"]);
+    let reason = "the quota of tenant org is CPU 8 at once, and this asks for 9";
+    let (text, summary) = trace(&scenario);
+    assert!(text.contains(reason), "{text}");
+    assert_eq!(summary.counts.finished, 21);
+}
+
+#[test]
 fn the_worked_case_of_drf() {
     let (text, summary) = trace(&json!({
         "nodes": [{"name": "n1", "resources": {"CPU": 9, "memory": "18GB"}}],

@@ -22,7 +22,14 @@ const SCENARIO: &[&str] = &[
     "seed", "policy", "strategy", "nodes", "tenants", "tasks", "events",
 ];
 const NODE: &[&str] = &["name", "count", "resources", "labels"];
-const TENANT: &[&str] = &["name", "weight", "min_share", "resource_weights"];
+const TENANT: &[&str] = &[
+    "name",
+    "weight",
+    "min_share",
+    "resource_weights",
+    "max",
+    "max_tasks",
+];
 const EVENT: &[&str] = &["at_ms", "add_node", "remove_node", "set_resource"];
 const CHANGES: &[&str] = &["add_node", "remove_node", "set_resource"];
 const SET_RESOURCE: &[&str] = &["node", "name", "capacity"];
@@ -327,6 +334,21 @@ impl Tenants {
                     .map_err(|error| value.fault(Fault::ResourceName(error)))?;
                 config.resource_weights.insert(name, weight(&value)?);
             }
+        }
+        if let Some(value) = fields.get("max") {
+            for (key, text) in value.map(MAX_RESOURCES as u64, "resources", RESOURCES_EXAMPLE)? {
+                let value = value.entry(&key, text);
+                let name: ResourceName = key
+                    .parse()
+                    .map_err(|error| value.fault(Fault::ResourceName(error)))?;
+                // None of something is a bound, too.
+                let most = amount(&value, &name)?;
+                config.quota.max.insert(name, most);
+            }
+        }
+        if let Some(value) = fields.get("max_tasks") {
+            let most = value.count(0, u64::from(u32::MAX), " sandboxes")?;
+            config.quota.max_tasks = Some(most as u32);
         }
         self.add(name, config);
         Ok(())

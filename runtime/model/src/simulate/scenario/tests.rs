@@ -27,7 +27,8 @@ const FULL: &str = r#"{ "seed": 7, "policy": "fair", "strategy": "spread",
              "resources":{"CPU":9,"memory":"18GiB","GPU":2,"bw":"sum:2.5","tpu":4},
              "labels":{"zone":"a"}},
             {"name":"m","count":2,"resources":{"CPU":4}}],
-  "tenants": [{"name":"A","weight":1.5,"min_share":{"CPU":2},"resource_weights":{"CPU":"0.5"}}],
+  "tenants": [{"name":"A","weight":1.5,"min_share":{"CPU":2},"resource_weights":{"CPU":"0.5"},
+               "max":{"CPU":8,"memory":"1GiB","GPU":0},"max_tasks":9}],
   "tasks": [{"name":"a","tenant":"A","count":100,"submit_at_ms":3,"duration_ms":1000,
              "resources":{"CPU":1,"memory":"4GiB","bw":0.0001},"priority":-2,"retries":3,
              "strategy":"default","labels":["zone=a","gpu, !spot"],
@@ -97,6 +98,11 @@ fn every_field_is_read() {
     let config = &scenario.tenants[0].config;
     assert_eq!(config.weight.to_string(), "1.5");
     assert_eq!(config.min_share.to_string(), "{CPU: 2}");
+    let max = |name| config.quota.max[&name].to_string();
+    assert_eq!(max(ResourceName::CPU), "8");
+    assert_eq!(max(ResourceName::GPU), "0");
+    assert_eq!(max(ResourceName::MEMORY), (1u64 << 30).to_string());
+    assert_eq!(config.quota.max_tasks, Some(9));
     assert_eq!(
         config.resource_weights[&ResourceName::CPU].to_string(),
         "0.5"
@@ -444,6 +450,11 @@ fn tenants() {
         of(r#"{"name":"A","min_share":{"CPU":-1}}"#)
             .starts_with("tenants[0].min_share.CPU: '-1' is negative")
     );
+    assert!(
+        of(r#"{"name":"A","max":{"CPU":-1}}"#).starts_with("tenants[0].max.CPU: '-1' is negative")
+    );
+    assert!(of(r#"{"name":"A","max_tasks":-1}"#).starts_with("tenants[0].max_tasks: "));
+    assert!(of(r#"{"name":"A//B"}"#).starts_with("tenants[0].name: "));
     assert!(of(r#"{"name":""}"#).starts_with("tenants[0].name: "));
     assert_eq!(
         of(r#"{"name":"A"},{"name":"A"}"#),
