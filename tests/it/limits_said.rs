@@ -174,6 +174,10 @@ fn asked() -> Vec<(&'static str, Wasmrun)> {
         ("indices of an array", noop(&["--array", "0-10000000"])),
         ("a tenant's name", noop(&["--tenant", &long])),
         (
+            "parts of a tenant's name",
+            noop(&["--tenant", "a/b/c/d/e"]),
+        ),
+        (
             "a resource's name",
             noop(&["--resource", &format!("{long}=1")]),
         ),
@@ -187,7 +191,7 @@ fn asked() -> Vec<(&'static str, Wasmrun)> {
 }
 
 /// What a node that runs says.
-fn at_a_node() -> [(&'static str, String); 3] {
+fn at_a_node() -> [(&'static str, String); 5] {
     let mut node = Node::new();
     node.start_with(&["--max-module", "10KiB"]);
     let upload = node.submit("noop()").fails(2);
@@ -200,7 +204,20 @@ fn at_a_node() -> [(&'static str, String); 3] {
     for _ in 0..100 {
         group(1).ok();
     }
+    let other = Node::start();
+    let refused = |tenant: &str, quota: &[&str]| {
+        let set = other.wasmrun(["tenant", "set", tenant]).args(quota);
+        set.ok();
+        let submit = other.wasmrun(["submit", "--tenant", tenant]);
+        let submit = submit.arg(guest("fixture")).args(["--invoke", "noop()"]);
+        submit.run().stderr
+    };
     [
+        ("a tenant's quota", refused("small", &["--max", "CPU=0.5"])),
+        (
+            "tasks of a tenant that wait",
+            refused("full", &["--max-waiting", "0"]),
+        ),
         ("module size, at a node that runs", upload),
         ("bundles of a placement group", bundles),
         ("placement groups of a tenant", group(1).run().stderr),
