@@ -173,10 +173,7 @@ fn asked() -> Vec<(&'static str, Wasmrun)> {
         ("what the nodes have", noop(&["--gpus", "1"])),
         ("indices of an array", noop(&["--array", "0-10000000"])),
         ("a tenant's name", noop(&["--tenant", &long])),
-        (
-            "parts of a tenant's name",
-            noop(&["--tenant", "a/b/c/d/e"]),
-        ),
+        ("parts of a tenant's name", noop(&["--tenant", "a/b/c/d/e"])),
         (
             "a resource's name",
             noop(&["--resource", &format!("{long}=1")]),

@@ -373,6 +373,7 @@ impl Scheduler {
             self.open.push(class);
             self.gated += 1;
         }
+        self.line_has_changed(class);
     }
 
     /// Takes a task out of the line of a class.
@@ -380,6 +381,7 @@ impl Scheduler {
         let lane = self.lane_of(ix);
         self.classes[class].remove(&mut self.tasks, &self.tenants, lane, ix);
         self.close_if_empty(class);
+        self.line_has_changed(class);
     }
 
     /// A class in whose lines nobody is any more is not looked at.

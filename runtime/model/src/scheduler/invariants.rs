@@ -8,6 +8,7 @@ use super::Scheduler;
 use super::class::{Gate, Wants};
 use super::record::TaskIx;
 use crate::cluster::{Basis, NodeFit, NodeIx, Strategy};
+use crate::fairness::Policy;
 use crate::id::ObjectId;
 use crate::resource::{Allocation, Amount, Load, ResourceId, ResourceName, ResourceSet};
 use crate::task::{BlockedOn, Phase, Place, TaskKind, TaskState};
@@ -261,6 +262,10 @@ fn check_calls(scheduler: &Scheduler) {
 
 /// No task is ready that some node could run now.
 fn check_nothing_idles(scheduler: &Scheduler) {
+    if scheduler.tenants.policy() == Policy::Fifo && scheduler.tenants.has_quotas() {
+        // Who is at a quota holds up who stands behind it in the one line.
+        return;
+    }
     let is_full = scheduler.with_executors >= scheduler.config.max_running;
     let mut seen = BTreeSet::new();
     for ix in live(scheduler) {

@@ -220,6 +220,13 @@ impl Scheduler {
         }
     }
 
+    /// Somebody else may be the first in a class that waits for room: of another tenant, which has some.
+    pub(super) fn line_has_changed(&mut self, ix: ClassIx) {
+        if self.quota_held.remove(&ix) {
+            self.open(ix);
+        }
+    }
+
     /// A tenant may have room again: it, or one that it is part of, uses less, or may use more.
     pub(super) fn has_given_back(&mut self, tenant: TenantIx) {
         self.keys.note(tenant);

@@ -139,5 +139,6 @@ impl Scheduler {
         for (ix, class) in std::iter::zip(in_line, classes) {
             self.enqueue(ix, class);
         }
+        self.open_held();
     }
 }
