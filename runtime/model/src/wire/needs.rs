@@ -94,6 +94,7 @@ impl Request {
             | Self::Drain { .. }
             | Self::RemoveNode { .. }
             | Self::SetTenant(_)
+            | Self::ChangeTenant(_)
             | Self::RemoveTenant(_)
             | Self::SetResource(_)
             | Self::SchedulerState => (Operator, Place::Anywhere),
@@ -124,6 +125,7 @@ impl Request {
             Self::Create(create) => create.terms.tenant.as_ref(),
             Self::Serve(serve) => serve.terms.tenant.as_ref(),
             Self::SetTenant(set) => Some(&set.tenant),
+            Self::ChangeTenant(change) => Some(&change.set.tenant),
             Self::RemoveTenant(tenant) => Some(tenant),
             _ => None,
         }
@@ -134,7 +136,7 @@ impl List {
     /// The tenant that it is filtered by, as text.
     pub fn tenant(&self) -> Option<&str> {
         let field = match self.what {
-            What::Tenants | What::Shares => "name",
+            What::Tenants | What::Shares | What::Due => "name",
             _ => "tenant",
         };
         let found = self.filters.iter().find(|(name, _)| name == field);
@@ -155,6 +157,7 @@ impl What {
             | Self::Members
             | Self::Groups
             | Self::Shares
+            | Self::Due
             | Self::Attempts
             | Self::Services => Viewer,
             Self::Tokens | Self::Clients | Self::Access | Self::Audit => Operator,

@@ -193,12 +193,14 @@ mod tests {
             (
                 Role::Operator,
                 "CreateToken" | "CreateClientToken" | "RevokeToken" | "RevokeClient" | "Drain"
-                | "RemoveNode" | "SetTenant" | "RemoveTenant" | "SetResource" | "SchedulerState",
+                | "RemoveNode" | "SetTenant" | "ChangeTenant" | "RemoveTenant" | "SetResource"
+                | "SchedulerState",
             ) => true,
             (
                 _,
                 "CreateToken" | "CreateClientToken" | "RevokeToken" | "RevokeClient" | "Drain"
-                | "RemoveNode" | "SetTenant" | "RemoveTenant" | "SetResource" | "SchedulerState",
+                | "RemoveNode" | "SetTenant" | "ChangeTenant" | "RemoveTenant" | "SetResource"
+                | "SchedulerState",
             ) => false,
             (_, "Scheduling") => role == Role::Operator || text == "Scheduling([])",
             (_, "List") => {

@@ -11,8 +11,8 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, DriverId};
 use wasmrun_model::scheduler::Setting;
 use wasmrun_model::wire::{
-    Amounts, Create, CreateGroup, Entry, Grants, Net, Request, Serve, SetResource, SetTenant,
-    Submit,
+    Amounts, ChangeTenant, Create, CreateGroup, Entry, Grants, Net, Request, Serve, SetResource,
+    SetTenant, Submit,
 };
 
 /// What is said of a request.
@@ -152,6 +152,7 @@ pub(super) fn said(request: &Request, own: DriverId) -> Option<Said> {
         Request::Serve(serve) => service(serve),
         Request::StopService { name, .. } => Said::of("service stop", name),
         Request::SetTenant(set) => tenant(set),
+        Request::ChangeTenant(change) => quota(change),
         Request::RemoveTenant(name) => Said::of("tenant remove", name),
         Request::Scheduling(settings) if settings.is_empty() => return None,
         Request::Scheduling(settings) => scheduling(settings),
@@ -251,6 +252,23 @@ fn tenant(set: &SetTenant) -> Said {
     if let Some(weights) = &set.resource_weights {
         let weights = weights.iter().map(|(name, it)| format!("{name}={it}"));
         said = said.with("resource_weights", weights.collect::<Vec<_>>().join(","));
+    }
+    said
+}
+
+fn quota(change: &ChangeTenant) -> Said {
+    let mut said = tenant(&change.set);
+    if let Some(max) = &change.max {
+        said = said.with("max", amounts(max));
+    }
+    for (key, most) in [
+        ("max_tasks", change.max_tasks),
+        ("max_waiting", change.max_waiting),
+    ] {
+        let most = most.map(|it| it.map_or_else(|| "none".to_owned(), |it| it.to_string()));
+        if let Some(most) = most {
+            said = said.with(key, most);
+        }
     }
     said
 }

@@ -45,12 +45,10 @@ impl Desk for Inner {
                 | What::Clients
                 | What::Access
                 | What::Shares
-                | What::Due => {
-                    Err(refusal(
-                        RefusalKind::Usage,
-                        "this list is not made of several nodes' answers",
-                    ))
-                }
+                | What::Due => Err(refusal(
+                    RefusalKind::Usage,
+                    "this list is not made of several nodes' answers",
+                )),
                 _ => Ok(Answer::Rows(lists::list(self, asker, list))),
             },
             Question::Describe(task) => views::describe(self, asker, task).map(|detail| {
