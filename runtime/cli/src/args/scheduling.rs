@@ -17,7 +17,7 @@ pub enum SchedulingCommand {
     /// Change it for all nodes of the cluster, while they run. What is not named stays as it is.
     Set {
         /// Such as policy=fair or patience=1m: policy (drf, fair, fifo), spread-threshold and top-share (0 to 1),
-        /// top-nodes, local-queue, patience. NAME=default gives the default back.
+        /// top-nodes, local-queue, patience, preemption (on, off). NAME=default gives the default back.
         #[arg(required = true, value_name = "NAME=VALUE")]
         settings: Vec<SettingArg>,
     },
@@ -44,9 +44,11 @@ impl FromStr for SettingArg {
             "top-nodes" => Setting::TopNodes(or(default.top_nodes, value, count)?),
             "local-queue" => Setting::LocalQueue(or(default.local_queue, value, count)?),
             "patience" => Setting::Patience(or(default.patience, value, patience)?),
+            "preemption" => Setting::Preemption(or(default.preemption, value, on_or_off)?),
             _ => {
                 return Err(format!(
-                    "there is no '{name}': use policy, spread-threshold, top-share, top-nodes, local-queue or patience"
+                    "there is no '{name}': use policy, spread-threshold, top-share, top-nodes, local-queue, patience \
+                     or preemption"
                 ));
             }
         };
@@ -80,6 +82,14 @@ fn share(text: &str) -> Result<Share, String> {
     amount.try_into().map_err(|error| format!("{error}"))
 }
 
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("'{text}' is neither on nor off")),
+    }
+}
+
 fn count(text: &str) -> Result<u32, String> {
     let number = text.parse();
     number.map_err(|_| format!("'{text}' is not a whole number from 0 to {}", u32::MAX))
@@ -99,6 +109,7 @@ mod tests {
             ("top-share=0.25", r#""top-share":"0.25""#),
             ("top-nodes=3", r#""top-nodes":3"#),
             ("local-queue=0", r#""local-queue":0"#),
+            ("preemption=off", r#""preemption":false"#),
             ("patience=1s500ms", r#""secs":1,"nanos":500000000"#),
         ] {
             let changed = default.with(set(text).unwrap());
@@ -116,6 +127,7 @@ mod tests {
             ("top-nodes=1.5", "whole number"),
             ("patience=0", "at least 1ms"),
             ("patience=25h", "from 1ms to 24h"),
+            ("preemption=true", "neither on nor off"),
             ("threshold=1", "there is no 'threshold'"),
         ] {
             let error = set(text).unwrap_err();

@@ -40,6 +40,7 @@ pub fn scheduling(
                 "top_nodes": settings.top_nodes,
                 "local_queue": settings.local_queue,
                 "patience_ms": patience_ms,
+                "preemption": settings.preemption,
                 "resource_weights": tenants.collect::<Json>(),
                 "notes": notes,
             }))?;
@@ -52,6 +53,10 @@ pub fn scheduling(
                 ("top-nodes", settings.top_nodes.to_string()),
                 ("local-queue", settings.local_queue.to_string()),
                 ("patience", units::milliseconds(patience_ms)),
+                (
+                    "preemption",
+                    if settings.preemption { "on" } else { "off" }.to_owned(),
+                ),
             ];
             let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
             let mut text = table(&[Column::text("name"), Column::text("value")], &rows);

@@ -13,6 +13,7 @@
 //! Types", NSDI 2011 (progressive filling, weights, the four properties); Hadoop YARN's fair
 //! scheduler (minimum shares and ties).
 
+mod due;
 mod explain;
 mod key;
 mod max_min;

@@ -377,6 +377,11 @@ impl Tenants {
         self.tenants[ix.0 as usize].counters.cancelled += 1;
     }
 
+    /// Counts a pause of a task.
+    pub fn note_paused(&mut self, ix: TenantIx) {
+        self.tenants[ix.0 as usize].counters.paused += 1;
+    }
+
     fn replace_remote(&mut self, node: NodeId, report: Report) -> Vec<TenantIx> {
         let old = self.remote.remove(&node).unwrap_or_default();
         let both: BTreeSet<TenantIx> = old.keys().chain(report.keys()).copied().collect();

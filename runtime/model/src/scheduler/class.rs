@@ -35,6 +35,8 @@ pub(crate) enum Wants {
     Call,
     /// They were blocked, run, and only want their CPU again.
     Resume,
+    /// The same of tasks that were paused: nothing is kept for them.
+    Continue,
 }
 
 impl Wants {
@@ -44,6 +46,11 @@ impl Wants {
             TaskKind::Task | TaskKind::Actor(_) => Self::Start,
             TaskKind::Call { .. } => Self::Call,
         }
+    }
+
+    /// Whether it is a CPU alone, to go on.
+    pub(crate) fn is_to_go_on(self) -> bool {
+        matches!(self, Self::Resume | Self::Continue)
     }
 }
 
@@ -153,7 +160,7 @@ impl Class {
     /// The lane of a tenant, if anybody is in it.
     pub(crate) fn head(&self, tenant: TenantIx) -> Option<(Turn, TaskIx)> {
         let (turn, task) = self.lanes.get(&tenant)?.head()?;
-        let is_new = self.key.wants != Wants::Resume;
+        let is_new = !self.key.wants.is_to_go_on();
         Some((Turn { is_new, ..turn }, task))
     }
 
@@ -244,6 +251,15 @@ impl Class {
             Some(tenant) => may_start(tenant, true).then_some(tenant),
             None => self.order.first_where(may_start),
         }
+    }
+
+    /// The first task of each lane in which somebody stands.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = (TenantIx, Turn, TaskIx)> + '_ {
+        let lanes = self.lanes.keys();
+        lanes.filter_map(|tenant| {
+            let (turn, task) = self.head(*tenant)?;
+            Some((*tenant, turn, task))
+        })
     }
 
     /// The tasks of a tenant's lane, in the order in which they may start.

@@ -38,6 +38,7 @@ impl Scheduler {
         self.tell_of_groups();
         let mut waiting = self.waiting_groups();
         self.succeed();
+        self.end_round();
         loop {
             let next = self.pick();
             if !waiting.is_empty() {
@@ -51,6 +52,7 @@ impl Scheduler {
             };
             self.start(class, lane, spot);
         }
+        self.preempt();
         self.tell_of_groups();
     }
 
@@ -116,7 +118,7 @@ impl Scheduler {
     fn fits(&mut self, class: ClassIx, task: TaskIx) -> Fits {
         let key = &self.classes[class].key;
         let at = |spot: Option<Spot>| spot.map_or(Fits::Nowhere, Fits::At);
-        if key.wants == Wants::Resume {
+        if key.wants.is_to_go_on() {
             return at(self.resuming_spot(task));
         }
         let rule = &key.rule;
@@ -253,7 +255,7 @@ impl Scheduler {
         let task = task.expect("somebody in line");
         self.close_if_empty(class);
         self.stop_keeping_for(class);
-        if self.classes[class].key.wants == Wants::Resume {
+        if self.classes[class].key.wants.is_to_go_on() {
             return self.resume(task);
         }
         let wants = self.classes[class].key.wants;
@@ -321,6 +323,25 @@ impl Scheduler {
         });
     }
 
+    /// Starts a task, or lets it go on, whoever else may be next, if it is the first of its lane and fits.
+    pub(super) fn start_first(&mut self, class: ClassIx, task: TaskIx) {
+        let (Some(it), Some(_)) = (self.classes.get(class), self.tasks.get(task)) else {
+            return;
+        };
+        let lane = self.lane_of(task);
+        let is_full = self.with_executors >= self.config.max_running;
+        let may_start = it.key.wants.is_to_go_on() || !is_full;
+        if !may_start || it.head(lane).is_none_or(|(_, first)| first != task) {
+            return;
+        }
+        let spot = match self.fits(class, task) {
+            Fits::At(spot) => spot,
+            Fits::Somewhere => self.choose_spot(class, lane),
+            Fits::Nowhere => return,
+        };
+        self.start(class, lane, spot);
+    }
+
     /// Gives a blocked task its CPU back.
     fn resume(&mut self, ix: TaskIx) {
         let task = &self.tasks[ix];
@@ -361,6 +382,7 @@ impl Scheduler {
             TaskState::Blocked { held, .. } => TaskState::Running(held),
             other => other,
         });
+        self.note_resumed(ix);
         self.effects.push_back(Effect::Resume { task: id, attempt });
     }
 
@@ -452,7 +474,7 @@ impl Scheduler {
         self.cluster[node].is_available(request, Basis::Acquirable)
     }
 
-    fn own_resources(&self, node: NodeIx) -> &NodeResources {
+    pub(super) fn own_resources(&self, node: NodeIx) -> &NodeResources {
         self.cluster.own(node).expect("an own node")
     }
 
@@ -515,7 +537,7 @@ impl Scheduler {
         let resumes = self
             .classes
             .iter()
-            .filter(|(_, class)| class.gate == Gate::Parked && class.key.wants == Wants::Resume);
+            .filter(|(_, class)| class.gate == Gate::Parked && class.key.wants.is_to_go_on());
         let resumes: Vec<ClassIx> = resumes.map(|(ix, _)| ix).collect();
         resumes.into_iter().for_each(|class| self.open(class));
     }

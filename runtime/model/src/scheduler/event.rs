@@ -78,6 +78,13 @@ pub enum Event {
         /// Its attempt.
         attempt: Attempt,
     },
+    /// A running task has paused, as [`Effect::Pause`] told it to. [`Effect::Resume`] lets it go on.
+    Paused {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
     /// A blocked task waits no more, though what it waited for is not there: it goes on at once, and gets its CPU as
     /// soon as one is free. If it waits for others again before that, it is blocked as before.
     Overdue {
@@ -276,7 +283,15 @@ pub enum Effect {
         /// What [`Scheduler::mark`](super::Scheduler::mark) said of it; 0 where nothing was said.
         mark: u32,
     },
-    /// A task that was blocked has its CPU again.
+    /// A running task is to pause as soon as it can, and to answer with [`Event::Paused`]: another tenant is due its CPU.
+    /// If it waits for others or ends before that, no answer is needed.
+    Pause {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// A task that was blocked, or has paused, has its CPU again.
     Resume {
         /// The task.
         task: TaskId,

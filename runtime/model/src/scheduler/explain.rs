@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::Scheduler;
 use super::class::Wants;
+use super::preempt::{PausedFor, Pauses};
 use super::record::{Owner, TaskIx};
 use crate::cluster::{Basis, Choice, Demand, NodeFit, NodeIx, NodeName, Strategy, Unschedulable};
 use crate::fairness::{Ahead, AtQuota, BeyondQuota, TenantName, TooManyTenants};
@@ -211,7 +212,14 @@ pub enum Waits {
         /// Where it runs.
         node: NodeName,
     },
-    /// For the same, and it runs meanwhile: the time is up that it wanted to wait.
+    /// For its CPU, which another tenant was due: it was paused.
+    Pause {
+        /// Where it runs.
+        node: NodeName,
+        /// For whom.
+        why: Option<PausedFor>,
+    },
+    /// For its CPU, and it runs meanwhile: the time is up that it wanted to wait.
     CpuMeanwhile {
         /// Where it runs.
         node: NodeName,
@@ -278,6 +286,8 @@ pub struct Explanation {
     pub since: Duration,
     /// What it waits for.
     pub waits: Waits,
+    /// How often and for how long in all it was paused, if it was.
+    pub paused: Option<(u32, Duration)>,
     /// How many tasks of its class and tenant come before it. At most [`COUNTED`] are counted.
     pub before: usize,
     /// What each node is for it. At most [`SHOWN`] nodes, own ones first.
@@ -328,6 +338,10 @@ impl Scheduler {
                     BlockedOn::Others => Waits::Others { node },
                     BlockedOn::Cpu => Waits::Cpu { node },
                     BlockedOn::Nothing => Waits::CpuMeanwhile { node },
+                    BlockedOn::Pause => Waits::Pause {
+                        node,
+                        why: self.pauses_of(ix).map(|pauses| pauses.why.clone()),
+                    },
                 }
             }
             TaskState::Infeasible => match &task.terms.rule.strategy {
@@ -356,10 +370,19 @@ impl Scheduler {
             phase: task.phase(),
             since: self.now - task.since,
             waits,
+            paused: self.pauses_of(ix).map(|it| self.paused_for(it)),
             before: self.count_before(ix),
             nodes,
             more_nodes,
         })
+    }
+
+    /// How often and for how long in all a task was paused.
+    fn paused_for(&self, pauses: &Pauses) -> (u32, Duration) {
+        let now = pauses
+            .since
+            .map_or(Duration::ZERO, |since| self.now - since);
+        (pauses.times, pauses.in_all + now)
     }
 
     fn why_ready(&self, ix: TaskIx) -> Waits {
@@ -515,6 +538,10 @@ impl fmt::Display for Waits {
             Self::Nothing { node } => write!(f, "nothing: it is with node {node}"),
             Self::Others { node } => write!(f, "others, on node {node}; its CPU is given back"),
             Self::Cpu { node } => write!(f, "its CPU on node {node}, to go on"),
+            Self::Pause { node, why } => {
+                write!(f, "its CPU on node {node}, to go on; paused")?;
+                why.iter().try_for_each(|why| write!(f, ": {why}"))
+            }
             Self::CpuMeanwhile { node } => {
                 write!(
                     f,
@@ -582,6 +609,14 @@ impl fmt::Display for Explanation {
             units::duration(self.since),
             self.waits
         )?;
+        if let Some((times, in_all)) = self.paused {
+            let often = match times {
+                1 => "once".to_owned(),
+                times => format!("{times} times"),
+            };
+            let in_all = units::duration(in_all);
+            write!(f, "\n  it was paused {often}, for {in_all} in all")?;
+        }
         if self.before > 0 {
             let many = if self.before == COUNTED {
                 " or more"

@@ -42,6 +42,8 @@ struct Fuzz<'a> {
     now: Instant,
     /// What was submitted here and has not ended.
     submitted: BTreeSet<TaskId>,
+    /// Who was told to pause.
+    pausing: Vec<(TaskId, Attempt)>,
 }
 
 /// Bytes as events. Whatever comes in whatever order: the invariants hold, and every submission
@@ -69,6 +71,7 @@ pub fn fuzz(data: &[u8]) {
         scheduler: Scheduler::new(config),
         now: Instant::ZERO,
         submitted: BTreeSet::new(),
+        pausing: Vec::new(),
     };
     while fuzz.bytes.0.len() > 0 {
         fuzz.step();
@@ -116,6 +119,11 @@ impl Fuzz<'_> {
                     assert_eq!((view.attempt, view.phase), (attempt, Phase::Dispatching));
                     assert!(self.scheduler.cluster.own(node).is_some());
                 }
+                Effect::Pause { task, attempt } => {
+                    let view = self.scheduler.task(&task).expect("what is to pause");
+                    assert_eq!((view.attempt, view.phase), (attempt, Phase::Running));
+                    self.pausing.push((task, attempt));
+                }
                 Effect::Stop { node, .. } => {
                     assert!(self.scheduler.cluster.own(node).is_some());
                 }
@@ -149,7 +157,7 @@ impl Fuzz<'_> {
         let node = node_id(self.bytes.below(4));
         let driver = DriverId::from_bytes([self.bytes.below(2); 16]);
         let actor = ActorId::from_bytes([self.bytes.below(2); 16]);
-        match self.bytes.below(40) {
+        match self.bytes.below(42) {
             0..=7 => Event::Submit(self.spec(task)),
             8..=10 => Event::Accepted { task, attempt },
             11 => Event::Refused { task, attempt },
@@ -186,10 +194,11 @@ impl Fuzz<'_> {
                 0 => {
                     let settings = self.scheduler.settings();
                     let policies = [Policy::Drf, Policy::Fair, Policy::Fifo];
-                    let setting = match self.bytes.next() % 4 {
+                    let setting = match self.bytes.next() % 5 {
                         0 => Setting::TopNodes(self.bytes.next().into()),
                         1 => Setting::LocalQueue(self.bytes.next().into()),
                         2 => Setting::Patience(Duration::from_millis(self.bytes.next().into())),
+                        3 => Setting::Preemption(self.bytes.below(4) > 0),
                         _ => Setting::Policy(self.bytes.pick(&policies)),
                     };
                     Event::Configure(settings.with(setting).into())
@@ -208,6 +217,10 @@ impl Fuzz<'_> {
                 from: node,
                 message: self.message(task, attempt).into(),
             },
+            39..=40 => {
+                let (task, attempt) = self.pausing.pop().unwrap_or((task, attempt));
+                Event::Paused { task, attempt }
+            }
             _ => Event::Tick,
         }
     }

@@ -22,6 +22,7 @@ pub fn check(scheduler: &Scheduler) {
     check_resources(scheduler);
     check_arguments(scheduler);
     check_calls(scheduler);
+    scheduler.check_pauses();
     scheduler.check_tasks_of_peers();
     scheduler.check_calls_of_actors();
     check_nothing_idles(scheduler);
@@ -60,7 +61,7 @@ fn check_classes(scheduler: &Scheduler) {
     for (ix, class) in scheduler.classes.iter() {
         let expected = counts.remove(&ix).unwrap_or_default();
         assert_eq!(class.counts, expected, "the counts of {ix:?}");
-        if class.key.wants == Wants::Resume {
+        if class.key.wants.is_to_go_on() {
             resuming_in_line += class.in_line;
         } else {
             let expected = in_line.remove(&ix).unwrap_or_default();

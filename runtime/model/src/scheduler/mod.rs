@@ -32,6 +32,7 @@ mod order;
 mod peers;
 mod place;
 mod quotas;
+mod preempt;
 mod record;
 mod room;
 mod running;
@@ -40,6 +41,7 @@ mod starve;
 mod status;
 mod succession;
 mod table;
+mod victims;
 mod waiters;
 mod watch;
 
@@ -55,6 +57,7 @@ pub use self::explain::{COUNTED, Explanation, NodeVerdict, Reason, SHOWN, Tied, 
 pub use self::fuzz::fuzz;
 pub use self::group_view::GroupView;
 pub use self::invariants::check;
+pub use self::preempt::{PausedFor, Pauses};
 pub use self::room::{Demand, Holding, Room, Spare};
 pub use self::settings::{Setting, Settings};
 pub use self::status::{PhaseStatus, Status, TaskView};
@@ -64,6 +67,7 @@ use self::actors::Actors;
 use self::class::{ClassIx, Classes, KeyLog};
 use self::groups::GroupTable;
 use self::peers::Peers;
+use self::preempt::Preemption;
 use self::record::{Gone, NewTask, Owner, TaskIx};
 use self::starve::Starving;
 use self::succession::Estate;
@@ -150,6 +154,7 @@ pub struct Scheduler {
     groups: GroupTable,
     peers: Peers,
     starving: Starving,
+    preemption: Preemption,
     /// What the task held that has just ended, if the next of its line gets it.
     estate: Option<Estate>,
     /// How long tasks take here, which is also what they are taken to need elsewhere.
@@ -197,6 +202,7 @@ impl Scheduler {
             groups: GroupTable::default(),
             peers: Peers::default(),
             starving: Starving::default(),
+            preemption: Preemption::default(),
             estate: None,
             run_time: Mean::of_run_times(),
             grouped: [0; Phase::LIVE],
@@ -264,7 +270,9 @@ impl Scheduler {
         let starving = self.starving.deadline();
         let peers = self.peers.deadline();
         let groups = self.groups.deadline();
-        [starving, peers, groups].into_iter().flatten().min()
+        let preemption = self.preempts_at();
+        let all = [starving, peers, groups, preemption];
+        all.into_iter().flatten().min()
     }
 
     #[inline]
@@ -287,6 +295,7 @@ impl Scheduler {
             } => self.failed(&task, attempt, kind),
             Event::Blocked { task, attempt } => self.blocked(&task, attempt),
             Event::Unblocked { task, attempt } => self.unblocked(&task, attempt, BlockedOn::Cpu),
+            Event::Paused { task, attempt } => self.paused(&task, attempt),
             Event::Overdue { task, attempt } => self.unblocked(&task, attempt, BlockedOn::Nothing),
             Event::Cancel(task) => match self.tasks.find(&task) {
                 Some(ix) => self.cancel(ix),
@@ -446,6 +455,7 @@ impl Scheduler {
         self.count_out(class, from);
         self.count_in(class, to);
         self.note_waiter(ix);
+        self.forget_pause(ix, to);
     }
 
     /// Moves a task to another class: its state stays.
@@ -486,6 +496,7 @@ impl Scheduler {
         if self.is_waiting(ix) {
             self.tenants.note_waiting(self.tasks[ix].tenant, false);
         }
+        self.forget_pause(ix, end);
         let task = self.tasks.remove(ix, end);
         assert!(
             !task.is_in_line,

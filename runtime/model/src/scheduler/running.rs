@@ -152,11 +152,19 @@ impl Scheduler {
             *on = BlockedOn::Others;
             return self.leave_line(ix);
         }
+        if self.tasks[ix].phase() != Phase::Running {
+            self.stale += 1;
+            return;
+        }
+        self.give_cpu_back(ix, BlockedOn::Others);
+    }
+
+    /// A running task is blocked from now on, and its CPU is somebody else's.
+    pub(super) fn give_cpu_back(&mut self, ix: TaskIx, on: BlockedOn) {
         let task = &self.tasks[ix];
         let (tenant, terms) = (task.tenant, task.terms.clone());
         let TaskState::Running(held) = self.tasks.state_mut(ix) else {
-            self.stale += 1;
-            return;
+            unreachable!("it runs");
         };
         let node = held.node;
         let request = &terms.rule.alternatives[usize::from(held.alternative)];
@@ -175,10 +183,7 @@ impl Scheduler {
         }
         self.has_given_back(tenant);
         self.change_with(ix, |state| match state {
-            TaskState::Running(held) => TaskState::Blocked {
-                held,
-                on: BlockedOn::Others,
-            },
+            TaskState::Running(held) => TaskState::Blocked { held, on },
             other => other,
         });
         self.wake(node);
@@ -213,8 +218,14 @@ impl Scheduler {
     }
 
     /// The class in whose line a blocked task waits for its CPU.
-    fn resuming_class(&mut self, ix: TaskIx) -> ClassIx {
-        let held = self.tasks[ix].state().held().expect("a blocked task holds");
+    pub(super) fn resuming_class(&mut self, ix: TaskIx) -> ClassIx {
+        let TaskState::Blocked { held, on } = self.tasks[ix].state() else {
+            unreachable!("it is blocked");
+        };
+        let wants = match on {
+            BlockedOn::Pause => Wants::Continue,
+            BlockedOn::Others | BlockedOn::Cpu | BlockedOn::Nothing => Wants::Resume,
+        };
         let cpu = self.request_of(ix, held).cpu_part();
         let bound = Some(held.node);
         let strategy = held.bundle.map(|(group, bundle)| Strategy::PlacementGroup {
@@ -228,7 +239,7 @@ impl Scheduler {
         self.classes.intern(ClassKey {
             rule: Arc::new(rule),
             bound,
-            wants: Wants::Resume,
+            wants,
         })
     }
 
@@ -460,7 +471,7 @@ impl Scheduler {
 
     /// The task of an attempt that is with an executor, who says something of it: so it was accepted, whether or not
     /// we heard of that.
-    fn executing(&mut self, task: &TaskId, attempt: Attempt) -> Option<TaskIx> {
+    pub(super) fn executing(&mut self, task: &TaskId, attempt: Attempt) -> Option<TaskIx> {
         let ix = self.current(task, attempt)?;
         let phase = self.tasks[ix].phase();
         if phase == Phase::Dispatching {

@@ -30,6 +30,8 @@ pub struct Settings {
     /// How long a task may be passed over before freed resources are kept for it. Outside [`Settings::PATIENCE`] it
     /// counts as the end that is nearer.
     pub patience: Duration,
+    /// Whether tasks that run are paused for tenants that are due their CPU.
+    pub preemption: bool,
 }
 
 impl Default for Settings {
@@ -46,6 +48,7 @@ impl Default for Settings {
             top_nodes,
             local_queue: 64,
             patience: Duration::from_secs(30),
+            preemption: true,
         }
     }
 }
@@ -65,6 +68,7 @@ impl Settings {
             Setting::TopNodes(it) => self.top_nodes = it,
             Setting::LocalQueue(it) => self.local_queue = it,
             Setting::Patience(it) => self.patience = it,
+            Setting::Preemption(it) => self.preemption = it,
         }
         self
     }
@@ -93,6 +97,8 @@ pub enum Setting {
     LocalQueue(u32),
     /// [`Settings::patience`].
     Patience(Duration),
+    /// [`Settings::preemption`].
+    Preemption(bool),
 }
 
 impl Scheduler {

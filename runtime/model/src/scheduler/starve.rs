@@ -133,7 +133,7 @@ impl Scheduler {
             let Some(other) = self.classes.get(at) else {
                 continue;
             };
-            let is_kept_for = other.is_grouped() || other.key.wants == Wants::Resume;
+            let is_kept_for = other.is_grouped() || other.key.wants.is_to_go_on();
             if other.passed_over.is_some() || other.gate != Gate::Parked || is_kept_for {
                 continue;
             }

@@ -97,7 +97,7 @@ impl Scheduler {
         let mut sums: BTreeMap<_, u128> = BTreeMap::new();
         for (_, class) in self.classes.iter() {
             let count = class.counts[phase.index()];
-            if count == 0 || class.key.wants == Wants::Resume {
+            if count == 0 || class.key.wants.is_to_go_on() {
                 continue;
             }
             for (name, amount) in class.rule().preferred().amounts().iter() {
@@ -316,13 +316,14 @@ impl fmt::Display for Scheduler {
         let settings = self.settings();
         writeln!(
             f,
-            "  {}, nodes equal below {}, the first {} of them and {} at least, {} waiting here, patience {:?}",
+            "  {}, nodes equal below {}, the first {} of them and {} at least, {} waiting here, patience {:?}, preemption {}",
             settings.policy,
             settings.spread_threshold,
             settings.top_share,
             settings.top_nodes,
             settings.local_queue,
-            settings.patience
+            settings.patience,
+            settings.preemption
         )?;
         for ix in self.own.iter().take(SHOWN) {
             let node = &self.cluster[*ix];

@@ -7,6 +7,7 @@ mod lifecycle;
 mod nodes;
 mod offers;
 mod order;
+mod preempt;
 mod quotas;
 mod random;
 mod room;
@@ -246,6 +247,10 @@ impl Harness {
         self.about(at, |task, attempt| Event::Blocked { task, attempt })
     }
 
+    fn pause(&mut self, at: u8) -> Vec<String> {
+        self.about(at, |task, attempt| Event::Paused { task, attempt })
+    }
+
     fn unblock(&mut self, at: u8) -> Vec<String> {
         self.about(at, |task, attempt| Event::Unblocked { task, attempt })
     }
@@ -331,6 +336,7 @@ fn words(scheduler: &Scheduler, effect: Effect) -> String {
                 _ => format!("start {} on {node}, attempt {attempt}", name(&task)),
             }
         }
+        Effect::Pause { task, .. } => format!("pause {}", name(&task)),
         Effect::Resume { task, .. } => format!("resume {}", name(&task)),
         Effect::Stop { task, .. } => format!("stop {}", name(&task)),
         Effect::Fetch { task, objects } => {

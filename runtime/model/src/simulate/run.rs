@@ -9,6 +9,8 @@
 //! task takes no time its finish begins the same instant anew. Everything that comes out follows
 //! from the scenario alone.
 
+mod pauses;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
@@ -19,7 +21,7 @@ use super::trace::{HeldIds, TraceEvent, TraceLine};
 use super::work::{Stage, TaskKey, Work};
 use crate::cluster::NodeIx;
 use crate::id::{DriverId, Incarnation, NodeId, TaskId};
-use crate::resource::ResourceSet;
+use crate::resource::{ResourceName, ResourceSet};
 use crate::scheduler::{Config, Effect, Event, NodeInfo, Reason, Scheduler, Setting, Settings};
 use crate::task::{Attempt, FailureKind, Phase};
 use crate::time::Instant;
@@ -56,8 +58,12 @@ struct Run<'a, T> {
     now_ms: u64,
     /// When the running tasks finish. One whose task has been lost since stays behind.
     finishes: BinaryHeap<Reverse<Finish>>,
-    /// How many tasks have started.
+    /// How many tasks have started or gone on.
     starts: u64,
+    /// The tasks that are paused.
+    paused: BTreeSet<TaskKey>,
+    /// Whether one has paused, so that another may start.
+    has_paused: bool,
     /// Whether tenants may use more than their tasks hold.
     has_groups: bool,
     /// The entries by the time of their submission.
@@ -101,6 +107,8 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             now_ms: 0,
             finishes: BinaryHeap::new(),
             starts: 0,
+            paused: BTreeSet::new(),
+            has_paused: false,
             has_groups: scenario
                 .tasks
                 .iter()
@@ -113,7 +121,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         }
     }
 
-    /// From instant to instant. The scheduler's own deadlines are met at the first instant that is
+    /// From instant to instant. But for pauses, the scheduler's own deadlines are met at the first instant that is
     /// not before them: nothing changes in between, so it would come to the same sooner.
     fn play(&mut self) -> Result<(), E> {
         for tenant in &self.scenario.tenants {
@@ -133,6 +141,10 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             self.submit_tasks()?;
             self.scheduler.handle(self.now(), Event::Tick);
             self.follow()?;
+            while std::mem::take(&mut self.has_paused) {
+                self.scheduler.dispatch();
+                self.follow()?;
+            }
         }
         Ok(())
     }
@@ -149,7 +161,11 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         let event = self.scenario.events.get(self.happened).map(|it| it.at_ms);
         let submission = self.submissions.get(self.submitted);
         let submission = submission.map(|entry| self.scenario.tasks[entry.0 as usize].submit_at_ms);
-        [finish, event, submission].into_iter().flatten().min()
+        // Only what runs can pause.
+        let pause = self.scheduler.preempts_at().filter(|_| finish.is_some());
+        let pause = pause.map(|at| at.as_micros().div_ceil(1_000).max(self.now_ms));
+        let all = [finish, event, submission, pause];
+        all.into_iter().flatten().min()
     }
 
     fn is_running(&self, finish: &Finish) -> bool {
@@ -221,9 +237,13 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         else {
             panic!("task {task:?} does not run: {:?}", self.work.stage(task));
         };
+        (*node, *attempt, self.request(task, *alternative))
+    }
+
+    /// What a task asks for by one of its alternatives.
+    fn request(&self, task: TaskKey, alternative: u16) -> &'a ResourceSet {
         let entry = &self.scenario.tasks[task.entry.0 as usize];
-        let request = &entry.requests[usize::from(*alternative)];
-        (*node, *attempt, request.amounts())
+        entry.requests[usize::from(alternative)].amounts()
     }
 
     /// A task has ended in one way or another.
@@ -284,7 +304,9 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         let running = self.finishes.iter().map(|Reverse(finish)| finish);
         let running = running.filter(|finish| self.is_running(finish));
         let lost = running.filter(|finish| self.running(finish.task).0 == node);
-        let lost: Vec<TaskKey> = lost.map(|finish| finish.task).collect();
+        let is_there = |task: &&TaskKey| matches!(self.work.stage(**task), Stage::Paused { node: at, .. } if *at == node);
+        let paused = self.paused.iter().filter(is_there).copied();
+        let lost: Vec<TaskKey> = lost.map(|finish| finish.task).chain(paused).collect();
         lost.into_iter().for_each(|task| self.lose(task));
         let incarnation = self.incarnations[node.0 as usize];
         self.incarnations[node.0 as usize] = Incarnation(incarnation.0 + 1);
@@ -296,11 +318,24 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         Ok(())
     }
 
-    /// A running task stops before its end.
+    /// A task that runs or is paused stops before its end.
     fn lose(&mut self, task: TaskKey) {
-        let (node, _, held) = self.running(task);
+        let (node, held) = match *self.work.stage(task) {
+            Stage::Paused {
+                node, alternative, ..
+            } => {
+                let mut rest = self.request(task, alternative).clone();
+                rest.remove(&ResourceName::CPU);
+                (node, rest)
+            }
+            _ => {
+                let (node, _, held) = self.running(task);
+                (node, held.clone())
+            }
+        };
+        self.paused.remove(&task);
         let tenant = self.scenario.tasks[task.entry.0 as usize].tenant;
-        self.statistics.lost(self.now_ms, tenant, node, held);
+        self.statistics.lost(self.now_ms, tenant, node, &held);
         *self.work.stage_mut(task) = Stage::Lost { node };
     }
 
@@ -373,8 +408,10 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
                         },
                     );
                 }
-                // No task blocks, all arguments are there, and no node is elsewhere.
-                Effect::Resume { .. } | Effect::Fetch { .. } | Effect::Send { .. } => {
+                Effect::Pause { task, .. } => self.pause(task)?,
+                Effect::Resume { task, .. } => self.go_on(TaskKey::of(&task))?,
+                // All arguments are there, and no node is elsewhere.
+                Effect::Fetch { .. } | Effect::Send { .. } => {
                     panic!("this cannot be asked for here: {effect:?}")
                 }
             }
@@ -416,6 +453,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             node,
             attempt,
             alternative: held.alternative,
+            ends_ms: self.now_ms + entry.duration_ms,
         };
         self.finishes.push(Reverse(Finish {
             at_ms: self.now_ms + entry.duration_ms,
@@ -479,7 +517,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
     /// Gives back what is still held, so that nothing is held when the scheduler goes: by tasks of
     /// a run that was broken off, and by groups whose tasks never ended.
     fn give_all_back(&mut self) {
-        for phase in [Phase::Dispatching, Phase::Running] {
+        for phase in [Phase::Dispatching, Phase::Running, Phase::Blocked] {
             let held: Vec<TaskId> = self.scheduler.in_phase(phase).collect();
             for task in held {
                 let attempt = self

@@ -519,3 +519,34 @@ fn bundles_want_labels_in_scenarios_too() {
         "{lines:?}"
     );
 }
+
+#[test]
+fn a_task_that_is_paused_runs_as_long_as_without() {
+    let scenario = |min: u32, submit_ms: u64| {
+        json!({
+            "nodes": [{"name": "n1", "resources": {"CPU": 1}}],
+            "tenants": [{"name": "B", "min_share": {"CPU": min}}],
+            "tasks": [{"name": "a", "tenant": "A", "duration_ms": 10000, "resources": {"CPU": 1}},
+                      {"name": "b", "tenant": "B", "submit_at_ms": submit_ms, "duration_ms": 500,
+                       "resources": {"CPU": 1}}],
+        })
+    };
+    let guaranteed = scenario(1, 1_000);
+    let expected = [
+        "0 submit a-0",
+        "0 start a-0 n1",
+        "1000 submit b-0",
+        "1000 pause a-0",
+        "1000 start b-0 n1",
+        "1500 finish b-0",
+        "1500 resume a-0",
+        "10500 finish a-0",
+    ];
+    assert_eq!(short(&guaranteed), expected);
+    let summary = trace(&guaranteed).1;
+    assert_eq!(summary.utilisation[0].1.to_string(), "1");
+    // Without a minimum it waits for its share.
+    let lines = short(&scenario(0, 0));
+    assert_eq!(with("pause", &lines), ["1000 pause a-0"]);
+    assert_eq!(lines.last().unwrap(), "10500 finish a-0");
+}

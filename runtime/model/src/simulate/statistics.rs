@@ -4,7 +4,7 @@
 //! in integers. Must not: decide anything, or know why something happens.
 //!
 //! Invariants: time does not go back; a node's busy amount is what the tasks that started there
-//! and have not ended asked for; a task ends where it started.
+//! and have not ended asked for, but for the CPU of paused ones; a task ends where it started.
 //!
 //! Every method is told `now_ms`, the virtual time in milliseconds, wherever it matters.
 
@@ -144,6 +144,26 @@ impl Statistics {
     /// [`Statistics::retried`] or [`Statistics::unschedulable`].
     pub fn lost(&mut self, now_ms: u64, tenant: TenantNo, node: NodeNo, held: &ResourceSet) {
         self.ended(now_ms, tenant, node, held);
+    }
+
+    /// A task that had started is paused, and gives these amounts back.
+    pub fn paused(&mut self, now_ms: u64, tenant: TenantNo, node: NodeNo, cpu: &ResourceSet) {
+        self.set_time(now_ms);
+        let node = &mut self.nodes[node.0 as usize];
+        node.settle(now_ms);
+        node.busy.subtract_set(cpu);
+        self.tenants[tenant.0 as usize].used.subtract_set(cpu);
+    }
+
+    /// A task that was paused goes on, and holds these amounts again.
+    pub fn resumed(&mut self, now_ms: u64, tenant: TenantNo, node: NodeNo, cpu: &ResourceSet) {
+        self.set_time(now_ms);
+        let node = &mut self.nodes[node.0 as usize];
+        node.settle(now_ms);
+        node.busy.add_set(cpu);
+        let tenant = &mut self.tenants[tenant.0 as usize];
+        tenant.used.add_set(cpu);
+        tenant.note_shares(cpu, &self.total, self.generation);
     }
 
     /// A task that was lost waits again.

@@ -40,6 +40,10 @@ pub enum TraceEvent<'a> {
         /// Which units it holds there.
         ids: HeldIds<'a>,
     },
+    /// It is paused: another tenant is due its CPU.
+    Pause,
+    /// It goes on after a pause.
+    Resume,
     /// It has run to its end.
     Finish,
     /// No node that is there could ever serve it. It waits for one that can.
@@ -76,6 +80,8 @@ impl TraceEvent<'_> {
         match self {
             Self::Submit => "submit",
             Self::Start { .. } => "start",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
             Self::Finish => "finish",
             Self::Infeasible { .. } => "infeasible",
             Self::Unschedulable { .. } => "unschedulable",
@@ -99,7 +105,7 @@ impl Serialize for TraceLine<'_> {
         line.serialize_entry("event", self.event.name())?;
         line.serialize_entry("task", &format_args!("{}", self.task))?;
         match &self.event {
-            TraceEvent::Submit | TraceEvent::Finish => {}
+            TraceEvent::Submit | TraceEvent::Pause | TraceEvent::Resume | TraceEvent::Finish => {}
             TraceEvent::Start { node, ids } => {
                 line.serialize_entry("node", node)?;
                 line.serialize_entry("ids", ids)?;
@@ -171,6 +177,14 @@ mod tests {
             (
                 TraceEvent::Start { node: "n1", ids },
                 r#"{"t_ms":7,"event":"start","task":"a-10","node":"n1","ids":{}}"#,
+            ),
+            (
+                TraceEvent::Pause,
+                r#"{"t_ms":7,"event":"pause","task":"a-10"}"#,
+            ),
+            (
+                TraceEvent::Resume,
+                r#"{"t_ms":7,"event":"resume","task":"a-10"}"#,
             ),
             (
                 TraceEvent::Finish,

@@ -63,6 +63,15 @@ pub(super) enum Stage {
         attempt: Attempt,
         /// Which of the entry's requests it holds.
         alternative: u16,
+        ends_ms: u64,
+    },
+    /// It is paused, and holds all but its CPU.
+    Paused {
+        node: NodeNo,
+        attempt: Attempt,
+        alternative: u16,
+        /// How long it has yet to run.
+        left_ms: u64,
     },
     /// It ran on a node that is gone, and it is not decided yet what becomes of it.
     Lost { node: NodeNo },

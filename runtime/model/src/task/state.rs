@@ -65,7 +65,7 @@ pub enum Phase {
     Dispatching,
     /// In an executor, holding its allocation.
     Running,
-    /// Running, but waiting for others; its CPU is given back meanwhile.
+    /// Running, but waiting for others, or paused for another tenant; its CPU is given back meanwhile.
     Blocked,
     /// No live node can ever serve it.
     Infeasible,
@@ -193,6 +193,8 @@ pub enum BlockedOn {
     Cpu,
     /// Nothing: the time is up that it wanted to wait. It goes on, and gets its CPU when one is free.
     Nothing,
+    /// Its CPU alone: it was paused, so that another tenant gets that.
+    Pause,
 }
 
 /// The state of a live task, with what is true in it alone.

@@ -597,6 +597,7 @@ fn what_tenants_are_due() {
         Setting::TopNodes(2),
         Setting::LocalQueue(3),
         Setting::Patience(std::time::Duration::from_millis(1500)),
+        Setting::Preemption(false),
     ];
     let scheduling = Scheduling {
         settings: settings
@@ -607,12 +608,12 @@ fn what_tenants_are_due() {
     };
     assert_bytes(
         Request::Scheduling(settings),
-        "2e 06 00 01 01 88 27 02 88 27 03 02 04 03 05 01 80 ca b5 ee 01",
+        "2e 07 00 01 01 88 27 02 88 27 03 02 04 03 05 01 80 ca b5 ee 01 06 00",
     );
     assert_bytes(Request::SchedulerState, "2f");
     assert_bytes(
         Response::Scheduling(Box::new(scheduling)),
-        "21 01 88 27 88 27 02 03 01 80 ca b5 ee 01 01 01 74 01 03 47 50 55 b0 ea 01 01 01 77",
+        "21 01 88 27 88 27 02 03 01 80 ca b5 ee 01 00 01 01 74 01 03 47 50 55 b0 ea 01 01 01 77",
     );
     let is_set = TenantSet {
         tenant: tenant.clone(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_model::cluster::QueueReport;
-use wasmrun_model::fairness::Policy;
+use wasmrun_model::fairness::{Policy, TenantConfig};
 use wasmrun_model::id::{DriverId, Incarnation, NodeId, ObjectId, TaskId};
 use wasmrun_model::random::Random;
 use wasmrun_model::scheduler::{
@@ -110,6 +110,7 @@ enum Executed {
     Unblock,
     /// It goes on though what it waited for is not there.
     Overdue,
+    Pause,
     Finish,
     Fail(FailureKind),
     /// What creates an actor has done so; it lives from then on.
@@ -124,6 +125,10 @@ struct Node {
     runs: BTreeSet<Run>,
     /// Of these, who has gone on without its CPU.
     ahead: BTreeSet<Run>,
+    /// Of these, who was told to pause and has not done so,
+    pausing: BTreeSet<Run>,
+    /// and who is paused.
+    paused: BTreeSet<Run>,
     objects: BTreeSet<ObjectId>,
 }
 
@@ -185,6 +190,8 @@ impl World {
             is_alive: false,
             runs: BTreeSet::new(),
             ahead: BTreeSet::new(),
+            pausing: BTreeSet::new(),
+            paused: BTreeSet::new(),
             objects: BTreeSet::new(),
         });
         let mut world = Self {
@@ -249,8 +256,15 @@ impl World {
             },
             ..Config::default()
         };
+        let mut scheduler = Scheduler::new(config);
+        if chance(&mut self.random, 50) {
+            let config: TenantConfig =
+                serde_json::from_str(r#"{"min_share": {"CPU": 2}}"#).expect("settings");
+            let (tenant, config) = ("a".parse().expect("a name"), Box::new(config));
+            scheduler.handle(self.now, Event::SetTenant { tenant, config });
+        }
         Member {
-            scheduler: Scheduler::new(config),
+            scheduler,
             submitted: BTreeSet::new(),
             version: 0,
             woken_at: None,
@@ -466,10 +480,22 @@ impl World {
                 let id = scheduler.cluster()[node].id();
                 self.stop(usize::from(id.as_bytes()[0]), (task, attempt));
             }
+            Effect::Pause { task, attempt } => {
+                let held = self.members[at].scheduler.held(&task);
+                let held = held.expect("what is to pause holds");
+                let cluster = self.members[at].scheduler.cluster();
+                let node = usize::from(cluster[held.node].id().as_bytes()[0]);
+                // One in a call of the host takes its time.
+                let within = pick(&mut self.random, &[5, 20, 3_000]);
+                self.nodes[node].pausing.insert((task, attempt));
+                self.execute(node, (task, attempt), Executed::Pause, within);
+            }
             Effect::Resume { task, attempt } => {
                 let held = scheduler.held(&task).expect("what resumes holds");
                 let node = usize::from(scheduler.cluster()[held.node].id().as_bytes()[0]);
-                if !self.nodes[node].ahead.remove(&(task, attempt)) {
+                let it = &mut self.nodes[node];
+                let was_paused = it.paused.remove(&(task, attempt));
+                if was_paused || !it.ahead.remove(&(task, attempt)) {
                     self.continue_run(node, (task, attempt));
                 }
             }

@@ -154,7 +154,7 @@ mod tests {
     fn a_record_has_these_bytes_and_what_is_left_out_is_as_by_default() {
         let fair = Settings::default().with(Setting::Policy(Policy::Fair));
         let value = Chosen(fair).to_value();
-        let text = r#"{"policy":"fair","spread-threshold":"0.5","top-share":"0.2","top-nodes":1,"local-queue":64,"patience":{"secs":30,"nanos":0}}"#;
+        let text = r#"{"policy":"fair","spread-threshold":"0.5","top-share":"0.2","top-nodes":1,"local-queue":64,"patience":{"secs":30,"nanos":0},"preemption":true}"#;
         assert_eq!(&value[..2], b"j\x01");
         assert_eq!(std::str::from_utf8(&value[2..]).unwrap(), text);
         assert_eq!(Chosen::from_value(&value).unwrap(), Chosen(fair));

@@ -75,6 +75,11 @@ impl World {
             return;
         }
         let (task, attempt) = run;
+        let is_paused = self.nodes[node].paused.contains(&run);
+        if is_paused && matches!(what, Executed::Finish | Executed::Block) {
+            // It goes on when it has its CPU again, and does something else then.
+            return;
+        }
         let event = match what {
             Executed::Live | Executed::Die if !is_known => return,
             Executed::Live => {
@@ -98,7 +103,15 @@ impl World {
                 let next = pick(&mut self.random, &[Executed::Unblock, Executed::Overdue]);
                 self.execute(node, run, next, 300);
                 self.nodes[node].ahead.remove(&run);
+                self.nodes[node].pausing.remove(&run);
                 Event::Blocked { task, attempt }
+            }
+            Executed::Pause => {
+                if !self.nodes[node].pausing.remove(&run) {
+                    return;
+                }
+                self.nodes[node].paused.insert(run);
+                Event::Paused { task, attempt }
             }
             Executed::Unblock => Event::Unblocked { task, attempt },
             Executed::Overdue => {
@@ -126,6 +139,8 @@ impl World {
         ) {
             self.nodes[node].runs.remove(&run);
             self.nodes[node].ahead.remove(&run);
+            self.nodes[node].pausing.remove(&run);
+            self.nodes[node].paused.remove(&run);
         }
         self.handle(self.member_of(node), event);
     }

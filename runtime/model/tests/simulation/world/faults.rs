@@ -92,6 +92,8 @@ impl World {
         self.nodes[node].is_alive = false;
         self.nodes[node].runs.clear();
         self.nodes[node].ahead.clear();
+        self.nodes[node].pausing.clear();
+        self.nodes[node].paused.clear();
         self.nodes[node].objects.clear();
         let lost = Event::NodeLost {
             node: work::node_id(node),

@@ -1,0 +1,443 @@
+//! Preemption: tasks that run are paused, so that a tenant gets the CPU that it is due.
+//!
+//! Owns who is due a CPU at once, which tasks are paused for it, and for how long each was. Must not: take back what a
+//! pause does not free, which is all but CPU; stop a task for good.
+//!
+//! A tenant is due CPU while it has less than its minimum, and when it has none at all, after [`PATIENCE`], while others
+//! have more than their part by weights. Then a round begins: the tasks of others that stand in the way are told to pause,
+//! and when all have, their CPUs are given back in one step and the task that waited gets them. To the scheduler a paused
+//! task is a blocked one that wants to go on, in the line of its tenant.
+//!
+//! Invariants: one round at a time; no tenant comes below its minimum by it; a task runs for [`RUN_MIN`] before it is told
+//! to pause (again). So each task gets on, and the number of pauses is bounded by time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use super::class::{ClassIx, Gate, Wants};
+use super::lane::Turn;
+use super::record::TaskIx;
+use super::victims::Holders;
+use super::{Effect, Scheduler};
+use crate::cluster::NodeIx;
+use crate::fairness::{Policy, TenantIx, TenantName};
+use crate::id::TaskId;
+use crate::resource::{Amount, ResourceName};
+use crate::task::{Attempt, BlockedOn, Phase, TaskKind, TaskState};
+use crate::time::Instant;
+
+/// How long a task runs before it is told to pause, since it was started or has gone on: some ten turns of a guest, so that
+/// the cost of a pause is small beside what it got done.
+pub(super) const RUN_MIN: Duration = Duration::from_millis(100);
+/// How long a tenant without a minimum waits with no CPU at all: most tasks end by themselves before that.
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// How long those of a round that have paused wait for the others, which may be in a call of the host.
+const ROUND_MAX: Duration = Duration::from_secs(1);
+/// How often it is looked who is due CPU, at most.
+const PAUSE: Duration = Duration::from_millis(10);
+/// For how many of those who are due CPU something is looked for each time.
+const CLAIMS: usize = 16;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Preemption {
+    /// Those that were told to pause and have their CPU yet.
+    asked: BTreeMap<TaskIx, Asked>,
+    round: Option<Round>,
+    /// Since when tenants without CPU have waited for their share.
+    waiting: BTreeMap<TenantIx, Instant>,
+    /// Those that have been paused and not ended.
+    paused: BTreeMap<TaskIx, Pauses>,
+    /// When it is looked next.
+    look_at: Instant,
+    deadline: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    why: PausedFor,
+    /// Whether it has paused, and waits for the others of its round.
+    has_paused: bool,
+}
+
+/// Tasks that pause together for one that waits.
+#[derive(Debug)]
+struct Round {
+    class: ClassIx,
+    task: TaskIx,
+    victims: BTreeSet<TaskIx>,
+    until: Instant,
+}
+
+/// The pauses of a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pauses {
+    /// How many.
+    pub times: u32,
+    /// How long all were that are over.
+    pub in_all: Duration,
+    /// Since when it is paused, if it is.
+    pub since: Option<Instant>,
+    /// Why it was paused last.
+    pub why: PausedFor,
+}
+
+/// For whom a task is paused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PausedFor {
+    /// A tenant with less CPU than it is guaranteed.
+    Minimum {
+        /// The tenant.
+        tenant: TenantName,
+        /// What it used by then.
+        used: Amount,
+        /// What it is guaranteed.
+        minimum: Amount,
+    },
+    /// A tenant that had no CPU.
+    Share {
+        /// The tenant.
+        tenant: TenantName,
+        /// The tenant of the task, which had more than its part.
+        above: TenantName,
+    },
+}
+
+impl fmt::Display for PausedFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Minimum {
+                tenant,
+                used,
+                minimum,
+            } => {
+                let cpu = ResourceName::CPU;
+                let (used, minimum) = (used.display_for(&cpu), minimum.display_for(&cpu));
+                write!(
+                    f,
+                    "tenant {tenant} is below its guaranteed CPU: {used} of {minimum}"
+                )
+            }
+            Self::Share { tenant, above } => write!(
+                f,
+                "tenant {tenant} had no CPU, and tenant {above} more than its share"
+            ),
+        }
+    }
+}
+
+/// What a tenant is due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    Minimum,
+    Share,
+}
+
+/// A task that waits, of a tenant that is due CPU.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Claim {
+    pub(super) tenant: TenantIx,
+    pub(super) due: Due,
+    pub(super) turn: Turn,
+    pub(super) class: ClassIx,
+    pub(super) task: TaskIx,
+}
+
+impl Preemption {
+    /// Whether a task was told to pause, and has its CPU yet.
+    pub(super) fn is_asked(&self, ix: TaskIx) -> bool {
+        self.asked.contains_key(&ix)
+    }
+
+    /// Then, or sooner.
+    fn come_back_at(&mut self, at: Instant) {
+        self.deadline = Some(self.deadline.map_or(at, |before| before.min(at)));
+    }
+
+    /// Nobody is due anything.
+    fn rest(&mut self) {
+        self.waiting.clear();
+        self.deadline = self.round.as_ref().map(|round| round.until);
+    }
+}
+
+impl Scheduler {
+    /// When somebody may be due CPU, or a round is over: then comes [`Event::Tick`](super::Event::Tick), if nothing else
+    /// happens before.
+    pub fn preempts_at(&self) -> Option<Instant> {
+        self.preemption.deadline
+    }
+
+    /// How often a live task was paused, if it was.
+    pub fn pauses(&self, task: &TaskId) -> Option<&Pauses> {
+        self.pauses_of(self.tasks.find(task)?)
+    }
+
+    pub(super) fn pauses_of(&self, ix: TaskIx) -> Option<&Pauses> {
+        self.preemption.paused.get(&ix)
+    }
+
+    /// All has started that fits: tells tasks to pause if somebody who waits is due their CPU.
+    pub(super) fn preempt(&mut self) {
+        // With one tenant, and where nobody waits for resources, it ends here.
+        if self.gated == self.open.len() || self.tenants.len() < 2 {
+            return self.preemption.rest();
+        }
+        let look_at = self.preemption.look_at;
+        if self.now < look_at {
+            return self.preemption.come_back_at(look_at);
+        }
+        self.preemption.look_at = self.now + PAUSE;
+        let is_on = self.config.settings.preemption && self.tenants.policy() != Policy::Fifo;
+        if !is_on {
+            return self.preemption.rest();
+        }
+        let round = self.preemption.round.as_ref().map(|round| round.until);
+        self.preemption.deadline = round;
+        if round.is_some() {
+            return;
+        }
+        let claims = self.claims();
+        if claims.is_empty() {
+            return;
+        }
+        let holders = self.cpu_holders();
+        for claim in claims.iter().take(CLAIMS) {
+            if self.serve(claim, &holders) {
+                return;
+            }
+        }
+    }
+
+    /// The tasks that are the first of their line, of tenants that are due CPU and have waited long enough.
+    fn claims(&mut self) -> Vec<Claim> {
+        let mut dues: BTreeMap<TenantIx, Option<Due>> = BTreeMap::new();
+        let mut claims = Vec::new();
+        for (class, it) in self.classes.iter() {
+            if it.gate != Gate::Parked || it.is_grouped() || it.key.wants == Wants::Call {
+                continue;
+            }
+            for (_, turn, task) in it.heads() {
+                let tenant = self.tasks[task].tenant;
+                let due = *dues.entry(tenant).or_insert_with(|| self.due(tenant));
+                claims.extend(due.map(|due| Claim {
+                    tenant,
+                    due,
+                    turn,
+                    class,
+                    task,
+                }));
+            }
+        }
+        let now = self.now;
+        let preemption = &mut self.preemption;
+        preemption
+            .waiting
+            .retain(|tenant, _| dues.get(tenant) == Some(&Some(Due::Share)));
+        claims.retain(|claim| {
+            if claim.due == Due::Minimum {
+                return true;
+            }
+            let since = *preemption.waiting.entry(claim.tenant).or_insert(now);
+            let is_long = since + PATIENCE <= now;
+            if !is_long {
+                preemption.come_back_at(since + PATIENCE);
+            }
+            is_long
+        });
+        // Minima come first, and shares in the order in which tenants came to wait for them.
+        let since = |claim: &Claim| self.preemption.waiting.get(&claim.tenant);
+        claims.sort_by(|one, other| {
+            let keys = self
+                .tenants
+                .key(one.tenant)
+                .cmp(self.tenants.key(other.tenant));
+            let waited = since(one).cmp(&since(other));
+            waited.then(keys).then(one.turn.cmp(&other.turn))
+        });
+        claims
+    }
+
+    fn due(&self, tenant: TenantIx) -> Option<Due> {
+        if self.tenants.is_below_min(tenant) {
+            return Some(Due::Minimum);
+        }
+        let used = self.tenants.get(tenant).usage().get(&ResourceName::CPU);
+        used.is_zero().then_some(Due::Share)
+    }
+
+    /// Begins a round for a task, if there are tasks that can pause for it.
+    fn serve(&mut self, claim: &Claim, holders: &BTreeMap<NodeIx, Holders>) -> bool {
+        let mut among = BTreeSet::new();
+        if claim.due == Due::Share {
+            let tenants = self.tenants.iter();
+            let active = tenants.filter(|(_, it)| !it.usage().get(&ResourceName::CPU).is_zero());
+            among.extend(active.map(|(ix, _)| ix));
+            among.extend(self.preemption.waiting.keys());
+        }
+        let bound = self.classes[claim.class].key.bound;
+        for (node, on) in holders {
+            if bound.is_some_and(|bound| bound != *node) {
+                continue;
+            }
+            let Some(needs) = self.needs(claim, *node) else {
+                continue;
+            };
+            match self.victims(claim, on, needs, &among) {
+                Ok(victims) => {
+                    self.begin_round(claim, victims);
+                    return true;
+                }
+                Err(Some(later)) => self.preemption.come_back_at(later),
+                Err(None) => {}
+            }
+        }
+        false
+    }
+
+    fn begin_round(&mut self, claim: &Claim, victims: Vec<TaskIx>) {
+        let tenant = self.tenants.get(claim.tenant);
+        for ix in &victims {
+            let task = &self.tasks[*ix];
+            let why = match claim.due {
+                Due::Minimum => PausedFor::Minimum {
+                    tenant: tenant.name().clone(),
+                    used: tenant.usage().get(&ResourceName::CPU),
+                    minimum: tenant.config().min_share.get(&ResourceName::CPU),
+                },
+                Due::Share => PausedFor::Share {
+                    tenant: tenant.name().clone(),
+                    above: task.terms.tenant.clone(),
+                },
+            };
+            let has_paused = false;
+            self.preemption.asked.insert(*ix, Asked { why, has_paused });
+            self.effects.push_back(Effect::Pause {
+                task: task.id,
+                attempt: task.attempt,
+            });
+        }
+        let until = self.now + ROUND_MAX;
+        self.preemption.come_back_at(until);
+        self.preemption.round = Some(Round {
+            class: claim.class,
+            task: claim.task,
+            victims: victims.into_iter().collect(),
+            until,
+        });
+    }
+
+    /// An executor has paused a task.
+    pub(super) fn paused(&mut self, task: &TaskId, attempt: Attempt) {
+        let Some(ix) = self.executing(task, attempt) else {
+            return;
+        };
+        let task = &self.tasks[ix];
+        let may_pause = task.kind == TaskKind::Task && task.phase() == Phase::Running;
+        if !may_pause || task.doom.is_some() {
+            self.stale += 1;
+            return;
+        }
+        let round = self.preemption.round.as_ref();
+        let is_in_round = round.is_some_and(|round| round.victims.contains(&ix));
+        match self.preemption.asked.get_mut(&ix) {
+            Some(asked) if is_in_round => asked.has_paused = true,
+            Some(_) => self.pause(ix),
+            None => self.stale += 1,
+        }
+    }
+
+    /// A task that has paused gives its CPU back, and gets in line for one.
+    fn pause(&mut self, ix: TaskIx) {
+        let Asked { why, .. } = self.preemption.asked.remove(&ix).expect("it was told to");
+        if self.tasks[ix].doom.is_some() {
+            // Its executor is about to let go of it.
+            return;
+        }
+        let (now, tenant) = (self.now, self.tasks[ix].tenant);
+        self.give_cpu_back(ix, BlockedOn::Pause);
+        let pauses = self.preemption.paused.entry(ix).or_insert(Pauses {
+            times: 0,
+            in_all: Duration::ZERO,
+            since: None,
+            why: why.clone(),
+        });
+        pauses.times = pauses.times.saturating_add(1);
+        pauses.since = Some(now);
+        pauses.why = why;
+        self.tenants.note_paused(tenant);
+        let class = self.resuming_class(ix);
+        self.enqueue(ix, class);
+    }
+
+    /// Once all of a round have paused, or some were waited for in vain, the one for whom they did has its turn.
+    pub(super) fn end_round(&mut self) {
+        let Some(round) = &self.preemption.round else {
+            return;
+        };
+        let asked = &self.preemption.asked;
+        let is_out = |ix: &TaskIx| asked.get(ix).is_none_or(|asked| asked.has_paused);
+        if self.now < round.until && !round.victims.iter().all(is_out) {
+            return;
+        }
+        let Some(round) = self.preemption.round.take() else {
+            return;
+        };
+        for ix in &round.victims {
+            let asked = self.preemption.asked.get(ix);
+            if asked.is_some_and(|asked| asked.has_paused) {
+                self.pause(*ix);
+            }
+        }
+        // There may be another who is due something.
+        self.preemption.look_at = self.now;
+        self.start_first(round.class, round.task);
+    }
+
+    /// Notes that a task goes on.
+    pub(super) fn note_resumed(&mut self, ix: TaskIx) {
+        let now = self.now;
+        if let Some(pauses) = self.preemption.paused.get_mut(&ix)
+            && let Some(since) = pauses.since.take()
+        {
+            pauses.in_all += now - since;
+        }
+    }
+
+    /// Only tasks that run are told to pause; of those that were, no more is known than of live ones, and each that is
+    /// paused stands in line.
+    pub(super) fn check_pauses(&self) {
+        let preemption = &self.preemption;
+        for ix in preemption.asked.keys() {
+            assert_eq!(self.tasks[*ix].phase(), Phase::Running, "told to pause");
+        }
+        for (ix, pauses) in &preemption.paused {
+            let task = &self.tasks[*ix];
+            assert!(task.phase().holds(), "{} has been paused", task.id);
+            let is_paused = pauses.since.is_some();
+            assert_eq!(is_paused, self.is_paused(*ix), "{} is paused", task.id);
+        }
+    }
+
+    /// Whether a task is paused.
+    fn is_paused(&self, ix: TaskIx) -> bool {
+        let state = self.tasks[ix].state();
+        matches!(state, TaskState::Blocked { on, .. } if *on == BlockedOn::Pause)
+    }
+
+    /// A task has come to this state: it is not about to pause any more unless it runs.
+    #[inline]
+    pub(super) fn forget_pause(&mut self, ix: TaskIx, to: Phase) {
+        let preemption = &mut self.preemption;
+        if preemption.asked.is_empty() && preemption.paused.is_empty() {
+            return;
+        }
+        if to != Phase::Running {
+            preemption.asked.remove(&ix);
+        }
+        if !to.holds() {
+            preemption.paused.remove(&ix);
+        }
+    }
+}
