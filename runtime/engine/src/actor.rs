@@ -22,7 +22,7 @@ use crate::input::Input;
 use crate::limits::Limits;
 use crate::module::Module;
 use crate::prefault::Name;
-use crate::run::{Outcome, Sandbox, within};
+use crate::run::{Outcome, Sandbox, never_paused, within};
 use crate::services::{Services, alone};
 use crate::state::{Grants, Setup, TaskContext};
 use crate::stdio::TaskOutput;
@@ -139,7 +139,7 @@ pub(crate) async fn create(
             engine: Engine(engine.clone()),
         })
     });
-    within(limits.time, creating).await
+    within(limits.time, never_paused, creating).await
 }
 
 async fn create_fast(
@@ -245,6 +245,7 @@ impl ActorInstance {
         let _ticking = engine.0.ticker.start();
         let returned = within(
             limits.time,
+            never_paused,
             pin!(self.call_unhurried(method, values, limits)),
         )
         .await;
@@ -298,7 +299,12 @@ impl ActorInstance {
     pub async fn checkpoint(&mut self, limits: &Limits) -> Result<Option<Vec<u8>>, TaskError> {
         let engine = self.engine.clone();
         let _ticking = engine.0.ticker.start();
-        within(limits.time, pin!(self.checkpoint_unhurried(limits))).await
+        within(
+            limits.time,
+            never_paused,
+            pin!(self.checkpoint_unhurried(limits)),
+        )
+        .await
     }
 
     async fn checkpoint_unhurried(

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use wasmrun_model::failure::{LimitHit, LimitKind, TaskError};
 use wasmrun_model::value::{Encoded, EncodedRef};
-use wasmtime::Store;
 use wasmtime::component::{ComponentExportIndex, Func, Instance, Val};
+use wasmtime::{Store, UpdateDeadline};
 
 use crate::EngineInner;
 use crate::call::{CallPlan, Callee, Returned, Target, call, call_fast, check_arguments};
@@ -60,34 +60,52 @@ pub(crate) async fn run(
     engine: &EngineInner,
     invocation: Invocation<'_>,
 ) -> Result<Outcome, TaskError> {
-    let time = invocation.limits.time;
-    within(time, pin!(run_unhurried(engine, invocation))).await
+    let (time, services) = (invocation.limits.time, invocation.services.clone());
+    let running = pin!(run_unhurried(engine, invocation));
+    within(time, || services.paused(), running).await
 }
 
-/// What `running` comes to, if that takes no longer than `time`. It stays where it was made: such a future has
+/// How much later than it should a guest may be stopped that has been paused.
+const LATE: Duration = Duration::from_millis(10);
+
+/// Of what is never paused.
+pub(crate) fn never_paused() -> Duration {
+    Duration::ZERO
+}
+
+/// What `running` comes to, if that takes no longer than `time`, for which pauses do not count. It stays where it was made: such a future has
 /// some kilobytes, which would be copied at each step of its way.
 pub(crate) async fn within<T>(
     time: Option<Duration>,
-    running: Pin<&mut impl Future<Output = Result<T, TaskError>>>,
+    paused: impl Fn() -> Duration,
+    mut running: Pin<&mut impl Future<Output = Result<T, TaskError>>>,
 ) -> Result<T, TaskError> {
     let Some(limit) = time else {
         return running.await;
     };
-    match tokio::time::timeout(limit, running).await {
-        Ok(outcome) => outcome,
-        Err(_) => {
-            let limit = limit.as_millis().try_into().unwrap_or(u64::MAX);
-            let hit = LimitHit {
-                kind: LimitKind::Time,
-                limit,
-                wanted: None,
-            };
-            Err(TaskError::Limit {
-                hit,
-                frames: Vec::new(),
-            })
+    let (mut left, mut counted) = (limit, Duration::ZERO);
+    loop {
+        if let Ok(outcome) = tokio::time::timeout(left, running.as_mut()).await {
+            return outcome;
         }
+        // While it is paused this grows, and it is looked again and again.
+        let in_all = paused();
+        if in_all <= counted {
+            break;
+        }
+        left = (in_all - counted).max(LATE);
+        counted = in_all;
     }
+    let limit = limit.as_millis().try_into().unwrap_or(u64::MAX);
+    let hit = LimitHit {
+        kind: LimitKind::Time,
+        limit,
+        wanted: None,
+    };
+    Err(TaskError::Limit {
+        hit,
+        frames: Vec::new(),
+    })
 }
 
 async fn run_unhurried(
@@ -169,7 +187,14 @@ fn new_store(engine: &wasmtime::Engine, state: TaskState, fuel: usize) -> TaskSt
     store.limiter(|state| &mut state.limiter);
     store.set_max_component_handles(handles);
     store.set_epoch_deadline(1);
+    // This says, too, that the store is called in no other way than asynchronously.
     store.epoch_deadline_async_yield_and_update(1);
+    store.epoch_deadline_callback(|store| {
+        Ok(match store.data().services.pause() {
+            None => UpdateDeadline::Yield(1),
+            Some(pause) => UpdateDeadline::YieldCustom(1, pause),
+        })
+    });
     store.set_hostcall_fuel(fuel);
     TaskStore::new(store)
 }

@@ -117,10 +117,24 @@ pub enum ServiceError {
 /// What comes of waiting.
 pub type Waiting<'a, T> = Pin<Box<dyn Future<Output = Result<T, ServiceError>> + Send + 'a>>;
 
+/// What a guest waits for that is paused: its CPU.
+pub type Pause = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// What a guest can ask for. One per task, or per call of an actor.
 pub trait Services: Send + Sync {
     /// The sandbox is there, and its guest begins.
     fn sandbox_made(&self) {}
+
+    /// Asked whenever the guest gives way, some 100 times a second: what it waits for before it goes on, if its CPU is to
+    /// be another's for a while.
+    fn pause(&self) -> Option<Pause> {
+        None
+    }
+
+    /// For how long it was paused in all.
+    fn paused(&self) -> Duration {
+        Duration::ZERO
+    }
 
     /// One more handle of the guest to what has this name. `None` if the guest was never given that.
     fn open(&self, handle: &Handle) -> Option<HandleSlot>;

@@ -25,6 +25,7 @@ pub(crate) use self::todo::{Ended, Incoming, Outgoing, Start, Submission, Todo};
 use self::ages::Ages;
 use self::behind::Behind;
 use self::groups::Groups;
+pub(crate) use self::pauses::Pauses;
 use crate::ledger::deadlock::{Blocked, BlockedTasks};
 use crate::ledger::entry::{Entry, Resuming};
 use crate::ledger::jobs::Jobs;
@@ -62,6 +63,8 @@ pub(crate) struct Ledger {
     incoming: Option<Box<Entry>>,
     /// Attempts that wait for others.
     pub(crate) blocked: BlockedTasks,
+    /// Attempts that are to pause.
+    pauses: Arc<Pauses>,
     /// Placement groups that were created here.
     groups: Groups,
     /// Actors that live: their creations count as running, and wait for nobody.
@@ -124,6 +127,7 @@ impl Ledger {
             submitting: None,
             incoming: None,
             blocked: BlockedTasks::default(),
+            pauses: Arc::default(),
             groups: Groups::default(),
             behind: Behind::default(),
             living: 0,
@@ -145,6 +149,17 @@ impl Ledger {
     /// What other nodes are to be told.
     pub(crate) fn outbox(&self) -> Arc<Outbox> {
         self.outbox.clone()
+    }
+
+    /// The attempts that are to pause.
+    pub(crate) fn pauses(&self) -> Arc<Pauses> {
+        self.pauses.clone()
+    }
+
+    /// When the scheduler is to be told the time, because a tenant may be due CPU.
+    pub(crate) fn preempts_at(&self) -> Option<Instant> {
+        let at = self.scheduler.preempts_at()?;
+        Some(self.started + Duration::from_micros(at.as_micros()))
     }
 
     /// The node.
@@ -233,6 +248,7 @@ impl Ledger {
         todo: &mut Todo,
     ) -> Event {
         todo.trash.waits.extend(self.blocked.remove(&task));
+        self.pauses.forget(&task);
         self.changes += 1;
         self.scheduler.note_run_time(report.ran);
         match &report.result {
@@ -338,11 +354,39 @@ impl Ledger {
             if is_decided && has_cpu {
                 return todo;
             }
+            self.pauses.forget(&task);
             self.scheduler.note(now, Event::Blocked { task, attempt });
             if is_decided {
                 self.scheduler.note(now, Event::Unblocked { task, attempt });
             }
         }
+        self.carry_out(now, None, &mut todo);
+        todo
+    }
+
+    /// An attempt has paused, as it was told to: `resumed` is counted down when it has its CPU again.
+    pub(crate) fn paused(
+        &mut self,
+        task: TaskId,
+        attempt: Attempt,
+        resumed: &Arc<Countdown>,
+    ) -> Todo {
+        let now = self.now();
+        let mut todo = Todo::default();
+        let known = self.scheduler.task(&task);
+        let runs = known.is_some_and(|it| it.attempt == attempt && it.phase == State::Running);
+        match self.tasks.get_mut(&task) {
+            Some(entry) if runs && matches!(entry.resuming, Resuming::No) => {
+                entry.resuming = Resuming::Asked(resumed.clone());
+            }
+            // It has ended or waited since it was told, and goes on.
+            _ => {
+                todo.resume.push(resumed.clone());
+                return todo;
+            }
+        }
+        self.changes += 1;
+        self.scheduler.note(now, Event::Paused { task, attempt });
         self.carry_out(now, None, &mut todo);
         todo
     }
@@ -449,6 +493,7 @@ pub(crate) mod graph;
 mod groups;
 pub(crate) mod jobs;
 mod outbox;
+mod pauses;
 mod peers;
 mod questions;
 mod recipes;

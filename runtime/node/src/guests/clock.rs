@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use wasmrun_model::wire::Phases;
 
@@ -19,6 +20,16 @@ pub(crate) struct Clock {
     loaded: OnceLock<Instant>,
     made: OnceLock<Instant>,
     blocked_us: AtomicU32,
+    paused: Mutex<Paused>,
+}
+
+/// The pauses of an attempt.
+#[derive(Debug, Default)]
+struct Paused {
+    /// How long those were that are over.
+    in_all: Duration,
+    /// Since when it is paused, if it is.
+    since: Option<Instant>,
 }
 
 impl Clock {
@@ -30,6 +41,7 @@ impl Clock {
             loaded: OnceLock::new(),
             made: OnceLock::new(),
             blocked_us: AtomicU32::new(0),
+            paused: Mutex::default(),
         }
     }
 
@@ -47,6 +59,27 @@ impl Clock {
     pub(crate) fn waited_since(&self, since: Instant) {
         self.blocked_us
             .fetch_add(us(since.elapsed()), Ordering::Relaxed);
+    }
+
+    /// It is paused from now on.
+    pub(crate) fn pauses(&self) {
+        self.paused.lock().since = Some(Instant::now());
+    }
+
+    /// It goes on. To people the pause is a wait for others.
+    pub(crate) fn goes_on(&self) {
+        let mut paused = self.paused.lock();
+        if let Some(since) = paused.since.take() {
+            paused.in_all += since.elapsed();
+            self.waited_since(since);
+        }
+    }
+
+    /// For how long it was paused in all, with the pause that it is in.
+    pub(crate) fn paused(&self) -> Duration {
+        let paused = self.paused.lock();
+        let now = paused.since.map_or(Duration::ZERO, |since| since.elapsed());
+        paused.in_all + now
     }
 
     /// Its guest came to its end at `returned`, and its result is kept by now.

@@ -13,6 +13,7 @@ pub(crate) mod groups;
 pub(crate) mod names;
 pub(crate) mod orphans;
 pub(crate) mod others;
+mod pause;
 mod run;
 pub(crate) mod secrets;
 pub(crate) mod services;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_engine::{
-    ClassIndex, FunctionIndex, Given, HandleSlot, Listener, Readable, ServiceError, Services,
-    Waiting, Wishes,
+    ClassIndex, FunctionIndex, Given, HandleSlot, Listener, Pause, Readable, ServiceError,
+    Services, Waiting, Wishes,
 };
 use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::task::{Attempt as Try, Cancellation, TaskKind};
@@ -371,6 +371,16 @@ impl Attempt {
 impl Services for Attempt {
     fn sandbox_made(&self) {
         self.clock.sandbox_made();
+    }
+
+    fn pause(&self) -> Option<Pause> {
+        let is_due = self.shared.pauses.take(&self.id(), self.number);
+        let attempt = self.this.upgrade().filter(|_| is_due)?;
+        Some(Box::pin(async move { attempt.stand_aside().await }))
+    }
+
+    fn paused(&self) -> Duration {
+        self.clock.paused()
     }
 
     fn open(&self, handle: &Handle) -> Option<HandleSlot> {

@@ -30,7 +30,7 @@ use crate::guests::run;
 use crate::guests::secrets::Vault;
 use crate::history::{Failure, History, Outcome, Record};
 use crate::ledger::deadlock::WaitNumbers;
-use crate::ledger::{Ended, Ledger, Outbox, Submission, SubmitError, Todo};
+use crate::ledger::{Ended, Ledger, Outbox, Pauses, Submission, SubmitError, Todo};
 use crate::records::actor::ActorCell;
 use crate::records::actor_ref::ActorNode;
 use crate::records::ids::Ids;
@@ -103,6 +103,10 @@ pub(crate) struct Shared {
     pub(crate) is_looking: AtomicBool,
     /// Whether a timer tells the scheduler of a node without a cluster the time.
     pub(crate) is_ticking: AtomicBool,
+    /// Whether a timer does because a tenant may be due CPU.
+    pub(crate) is_ticking_for_pauses: AtomicBool,
+    /// The attempts that are to pause.
+    pub(crate) pauses: Arc<Pauses>,
     /// The other nodes, if it is in a cluster,
     pub(crate) others: OnceLock<Arc<dyn Others>>,
     /// and what they are called.
@@ -144,6 +148,8 @@ impl Shared {
             counters: Counters::default(),
             is_looking: AtomicBool::new(false),
             is_ticking: AtomicBool::new(false),
+            is_ticking_for_pauses: AtomicBool::new(false),
+            pauses: ledger.pauses(),
             others: OnceLock::new(),
             directory: OnceLock::new(),
             #[cfg(test)]
@@ -240,6 +246,9 @@ impl Shared {
     fn carry_out_one(self: &Arc<Self>, todo: Todo, more: &mut Vec<Todo>) {
         for cell in todo.stop {
             cell.cancel();
+        }
+        if let Some(at) = todo.preempts_at {
+            self.tick_for_pauses(at);
         }
         if !todo.orphans.is_empty() {
             self.give_grace(todo.orphans);

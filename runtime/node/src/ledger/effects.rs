@@ -38,6 +38,7 @@ impl Ledger {
                 break;
             }
         }
+        todo.preempts_at = self.preempts_at();
         self.blocked.activity().note();
         // It came too late for its task.
         todo.trash.reports.extend(report);
@@ -85,6 +86,7 @@ impl Ledger {
                     let of_task = report.take_if(|report| report.id == task);
                     todo.retried.extend(self.retried(&task, attempt, of_task));
                 }
+                Effect::Pause { task, attempt } => self.pauses.ask(task, attempt),
                 Effect::Resume { task, .. } => {
                     let entry = self.tasks.get_mut(&task);
                     todo.resume
@@ -197,6 +199,7 @@ impl Ledger {
             given,
             ..
         } = entry;
+        self.pauses.forget(task);
         self.leave_to_parent(*task, parent, children);
         todo.resume.extend(resuming.abandon());
         todo.trash.references.extend(keeps.map(Reference::Actor));

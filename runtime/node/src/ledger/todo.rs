@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use wasmrun_engine::{ActorInstance, HeldResource, TaskOutput};
 use wasmrun_model::fairness::TooManyWaiting;
 use wasmrun_model::id::{DriverId, NodeId, TaskId};
@@ -69,6 +70,8 @@ pub(crate) struct Todo {
     pub orphans: Vec<Arc<TaskCell>>,
     /// These have their CPU again.
     pub resume: Vec<Arc<Countdown>>,
+    /// When the scheduler is to be told the time, because a tenant may be due CPU.
+    pub preempts_at: Option<Instant>,
     /// Tasks here wait for these objects.
     pub fetch: Vec<Arc<TaskCell>>,
     /// What nobody needs any more. To drop it may take time, or another lock.

@@ -28,6 +28,8 @@ pub(super) struct Ledger {
     pub(super) others: TenantCounters,
     /// Of all tenants.
     pub(super) started: u64,
+    /// The same.
+    pub(super) paused: u64,
 }
 
 pub(super) struct Tenant {
@@ -42,10 +44,11 @@ impl Ledger {
         let scheduler = ledger.scheduler();
         let own = ledger.own_resources();
         let (mut tenants, mut others) = (Vec::new(), TenantCounters::default());
-        let mut started = 0;
+        let (mut started, mut paused) = (0, 0);
         for (TenantIx(at), tenant) in scheduler.tenants().iter() {
             let counters = tenant.counters();
             started += counters.started;
+            paused += counters.paused;
             if at < MOST_TENANTS {
                 tenants.push(Tenant {
                     name: tenant.name().clone(),
@@ -60,6 +63,7 @@ impl Ledger {
             others.finished += counters.finished;
             others.failed += counters.failed;
             others.cancelled += counters.cancelled;
+            others.paused += counters.paused;
         }
         // Those that no group is in now are shown too.
         let mut groups = BTreeMap::from(groups::STATES.map(|state| (state, 0)));
@@ -79,6 +83,7 @@ impl Ledger {
             tenants,
             others,
             started,
+            paused,
         }
     }
 }

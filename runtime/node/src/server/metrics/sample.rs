@@ -152,11 +152,16 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
 /// What tasks and actors went through since the node started.
 fn happened(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     let counters = &inner.shared.counters;
-    let counts: [(_, _, u64); 10] = [
+    let counts: [(_, _, u64); 11] = [
         (
             "wasmrun_tasks_started_total",
             "Attempts that were given their resources and started.",
             ledger.started,
+        ),
+        (
+            "wasmrun_tasks_paused_total",
+            "Pauses of tasks that ran, because another tenant was due their CPU.",
+            ledger.paused,
         ),
         (
             "wasmrun_tasks_retried_total",
@@ -285,6 +290,7 @@ fn tenants(text: &mut Text, ledger: &Ledger) {
             ("finished", counters.finished),
             ("failed", counters.failed),
             ("cancelled", counters.cancelled),
+            ("paused", counters.paused),
         ] {
             family.add(&[("tenant", tenant), ("event", &event)], count);
         }
