@@ -57,6 +57,7 @@ mod pages;
 mod placing;
 mod policies;
 mod pools;
+mod preemption;
 mod programs;
 mod readme;
 mod resources;

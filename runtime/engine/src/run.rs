@@ -365,3 +365,42 @@ fn is_full(error: &wasmtime::Error) -> bool {
 async fn wait_for_slot() {
     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::task::Poll;
+
+    use super::*;
+
+    /// What comes of something that is over when it is looked at for the third time: after its first time limit.
+    fn third_time(paused: impl Fn() -> Duration) -> Result<u32, TaskError> {
+        let mut times = 0;
+        let running = pin!(std::future::poll_fn(|_| {
+            times += 1;
+            match times {
+                3 => Poll::Ready(Ok(times)),
+                _ => Poll::Pending,
+            }
+        }));
+        let time = Some(Duration::from_millis(1));
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(within(time, paused, running))
+    }
+
+    #[test]
+    fn pauses_do_not_count_for_the_time_limit() {
+        let limited = third_time(never_paused).unwrap_err();
+        assert!(matches!(limited, TaskError::Limit { .. }), "{limited}");
+        let hour = Duration::from_secs(3600);
+        assert_eq!(third_time(|| hour), Ok(3));
+        // What was counted once is not again.
+        let asked = Cell::new(0);
+        let once = third_time(|| {
+            asked.set(asked.get() + 1);
+            Duration::from_millis(1)
+        });
+        assert_eq!((once, asked.get()), (Ok(3), 1));
+    }
+}

@@ -132,6 +132,7 @@ impl Shared {
             spawner: parts.spawner,
             home: Home::new(id),
             outbox: ledger.outbox(),
+            pauses: ledger.pauses(),
             ledger: Mutex::new(ledger),
             store: parts.store,
             room_patience: parts.room_patience,
@@ -149,7 +150,6 @@ impl Shared {
             is_looking: AtomicBool::new(false),
             is_ticking: AtomicBool::new(false),
             is_ticking_for_pauses: AtomicBool::new(false),
-            pauses: ledger.pauses(),
             others: OnceLock::new(),
             directory: OnceLock::new(),
             #[cfg(test)]

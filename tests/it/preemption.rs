@@ -1,0 +1,63 @@
+//! Tenants that are due CPU get it from tasks of others that run, and those go on afterwards.
+
+use wasmrun_tests::{Wasmrun, assert_says, guest};
+
+use crate::node::Node;
+
+/// A command that submits a task of a tenant, of one CPU.
+fn submit(node: &Node, tenant: &str, module: &str, call: &str) -> Wasmrun {
+    let submit = node.wasmrun(["submit", "--tenant", tenant, "--cpus", "1"]);
+    submit.args(["--invoke", call]).arg(guest(module))
+}
+
+/// Leaves a task to the node that is busy for ever.
+fn spin(node: &Node, tenant: &str) {
+    let spin = submit(node, tenant, "fixture", "spin()");
+    spin.args(["--time-limit", "1h", "-q", "--detach"]).ok();
+}
+
+#[test]
+fn a_tenant_below_its_minimum_has_others_paused_and_they_lose_nothing() {
+    let node = Node::start();
+    node.wasmrun(["tenant", "set", "blue", "--min", "CPU=1"])
+        .ok();
+    spin(&node, "red");
+    node.wait_for("running", 1);
+    let work = submit(&node, "red", "bench", "busy-iterations(2000000000)").start();
+    node.wait_for("running", 2);
+    let forever = submit(&node, "blue", "fixture", "sleep-forever()");
+    let forever = forever.args(["-q", "--detach"]).ok();
+
+    // The one that started last.
+    node.wait_for("blocked", 1);
+    let listed = node.wasmrun(["list", "tasks", "-f", "state=blocked"]);
+    let listed = listed.json(0);
+    let id = listed["tasks"][0]["id"].as_str().expect("an id");
+    let told = node.wasmrun(["explain", id, "--tenant", "red"]).ok();
+    assert_says(
+        &told,
+        &[
+            "to go on; paused: tenant blue is below its guaranteed CPU: 0 of 1",
+            "it was paused once, for ",
+        ],
+    );
+    node.wasmrun(["cancel", forever.trim(), "--tenant", "blue"])
+        .ok();
+    let ended = work.end();
+    assert_eq!(ended.stdout_text(), "15237887915360077582\n", "{ended}");
+}
+
+#[test]
+fn a_tenant_without_cpu_gets_its_share_after_a_while() {
+    let node = Node::start();
+    spin(&node, "red");
+    spin(&node, "red");
+    node.wait_for("running", 2);
+    // It would wait for ever.
+    submit(&node, "blue", "fixture", "noop()").ok();
+    node.wait_for("running", 2);
+
+    node.wasmrun(["scheduling", "set", "preemption=off"]).ok();
+    let shown = node.wasmrun(["scheduling"]).json(0);
+    assert_eq!(shown["preemption"], false);
+}
