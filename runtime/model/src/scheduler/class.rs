@@ -256,7 +256,7 @@ impl Class {
     /// The first task of each lane in which somebody stands.
     pub(crate) fn heads(&self) -> impl Iterator<Item = (TenantIx, Turn, TaskIx)> + '_ {
         let lanes = self.lanes.keys();
-        lanes.filter_map(|tenant| {
+        lanes.filter_map(move |tenant| {
             let (turn, task) = self.head(*tenant)?;
             Some((*tenant, turn, task))
         })

@@ -38,6 +38,40 @@ impl Holders {
     }
 }
 
+/// What comes free of a node's CPUs when some tasks pause.
+struct Freed<'a> {
+    on: &'a Holders,
+    needs: Needs,
+    by_cpu: BTreeMap<ResourceId, u64>,
+    /// How many CPUs are free as far as that is needed, because of this.
+    enough: u64,
+}
+
+impl Freed<'_> {
+    fn is_enough(&self) -> bool {
+        self.enough >= self.needs.cpus
+    }
+
+    /// One more task pauses, or one less.
+    fn change(&mut self, allocation: &Allocation, pauses: bool) {
+        let least = self.needs.steps;
+        for (id, steps) in cpus(allocation) {
+            let held = self.on.held.get(&id).copied().unwrap_or_default();
+            let is_free = |freed: u64| {
+                let free = (Amount::STEPS_PER_UNIT + freed).saturating_sub(held);
+                freed > 0 && free >= least
+            };
+            let freed = self.by_cpu.entry(id).or_default();
+            self.enough -= u64::from(is_free(*freed));
+            *freed = match pauses {
+                true => *freed + steps,
+                false => *freed - steps,
+            };
+            self.enough += u64::from(is_free(*freed));
+        }
+    }
+}
+
 /// The CPUs of an allocation, and how much of each.
 fn cpus(allocation: &Allocation) -> impl Iterator<Item = (ResourceId, u64)> + '_ {
     let part = allocation.get(&ResourceName::CPU).into_iter();
@@ -130,15 +164,21 @@ impl Scheduler {
         needs: Needs,
         among: &BTreeSet<TenantIx>,
     ) -> Result<Vec<TaskIx>, Option<Instant>> {
+        let mut gives: BTreeMap<TenantIx, bool> = BTreeMap::new();
         let (mut tasks, mut later) = (Vec::new(), None);
         for ix in &on.tasks {
             let task = &self.tasks[*ix];
-            if !self.may_give(claim, task.tenant, &[*ix], among) {
+            let gives = gives.entry(task.tenant).or_insert_with(|| {
+                let is_above = || self.tenants.is_above_share(task.tenant, among);
+                task.tenant != claim.tenant && (claim.due == Due::Minimum || is_above())
+            });
+            let cpu = Amount::from_steps(self.cpu_of(*ix));
+            if !*gives || !self.tenants.is_above_min(task.tenant, cpu) {
                 continue;
             }
             match task.since + RUN_MIN {
                 at if at > self.now => {
-                    later = Some(later.map_or(at, |other: Instant| other.min(at)))
+                    later = Some(later.map_or(at, |other: Instant| other.min(at)));
                 }
                 _ => tasks.push(*ix),
             }
@@ -153,59 +193,49 @@ impl Scheduler {
                 Due::Share => last.reverse(),
             })
         });
+        let mut freed = Freed {
+            on,
+            needs,
+            by_cpu: BTreeMap::new(),
+            enough: 0,
+        };
+        let mut given: BTreeMap<TenantIx, u64> = BTreeMap::new();
         let mut chosen: Vec<TaskIx> = Vec::new();
         for ix in tasks {
-            if self.suffice(&chosen, on, needs) {
+            if freed.is_enough() {
                 break;
             }
-            chosen.push(ix);
-            if !self.may_give(claim, self.tasks[ix].tenant, &chosen, among) {
-                chosen.pop();
+            let tenant = self.tasks[ix].tenant;
+            let given = given.entry(tenant).or_default();
+            let steps = *given + self.cpu_of(ix);
+            if self.tenants.is_above_min(tenant, Amount::from_steps(steps)) {
+                *given = steps;
+                freed.change(self.allocation(ix), true);
+                chosen.push(ix);
             }
         }
-        if !self.suffice(&chosen, on, needs) {
+        if !freed.is_enough() {
             return Err(later);
         }
-        // Those that came to be chosen for nothing: a later one has more.
-        let mut at = 0;
-        while at < chosen.len() {
-            let ix = chosen.remove(at);
-            if !self.suffice(&chosen, on, needs) {
-                chosen.insert(at, ix);
-                at += 1;
+        // Those that were chosen for nothing: a later one has more.
+        chosen.retain(|ix| {
+            freed.change(self.allocation(*ix), false);
+            let is_needed = !freed.is_enough();
+            if is_needed {
+                freed.change(self.allocation(*ix), true);
             }
-        }
+            is_needed
+        });
         Ok(chosen)
     }
 
-    /// Whether a tenant may give back what its tasks among these have, for a claim.
-    fn may_give(
-        &self,
-        claim: &Claim,
-        tenant: TenantIx,
-        tasks: &[TaskIx],
-        among: &BTreeSet<TenantIx>,
-    ) -> bool {
-        let own = tasks.iter().filter(|ix| self.tasks[**ix].tenant == tenant);
-        let amounts = own.filter_map(|ix| self.tasks[*ix].state().held());
-        let steps = amounts.flat_map(|held| cpus(&held.allocation));
-        let steps: u64 = steps.map(|(_, steps)| steps).sum();
-        tenant != claim.tenant
-            && self.tenants.is_above_min(tenant, Amount::from_steps(steps))
-            && (claim.due == Due::Minimum || self.tenants.is_above_share(tenant, among))
+    fn allocation(&self, ix: TaskIx) -> &Allocation {
+        let held = self.tasks[ix].state().held();
+        &held.expect("it is with an executor").allocation
     }
 
-    /// Whether enough is free without these tasks.
-    fn suffice(&self, tasks: &[TaskIx], on: &Holders, needs: Needs) -> bool {
-        let mut freed: BTreeMap<ResourceId, u64> = BTreeMap::new();
-        let held = tasks.iter().filter_map(|ix| self.tasks[*ix].state().held());
-        for (id, steps) in held.flat_map(|held| cpus(&held.allocation)) {
-            *freed.entry(id).or_default() += steps;
-        }
-        let enough = freed.iter().filter(|(id, freed)| {
-            let held = on.held.get(id).copied().unwrap_or_default();
-            (Amount::STEPS_PER_UNIT + **freed).saturating_sub(held) >= needs.steps
-        });
-        enough.count() as u64 >= needs.cpus
+    /// How much CPU a task has.
+    fn cpu_of(&self, ix: TaskIx) -> u64 {
+        cpus(self.allocation(ix)).map(|(_, steps)| steps).sum()
     }
 }
