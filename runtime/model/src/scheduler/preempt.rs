@@ -186,7 +186,9 @@ impl Scheduler {
         }
         let look_at = self.preemption.look_at;
         if self.now < look_at {
-            return self.preemption.come_back_at(look_at);
+            // Whatever there is to do, it is not done before that.
+            self.preemption.deadline = Some(look_at);
+            return;
         }
         self.preemption.look_at = self.now + PAUSE;
         let is_on = self.config.settings.preemption && self.tenants.policy() != Policy::Fifo;
