@@ -33,6 +33,7 @@ mod tests;
 mod usage;
 mod weight;
 
+pub use due::{CpuParts, Given};
 pub use explain::{Ahead, WhyAhead};
 pub use key::ShareKey;
 pub use max_min::max_min;

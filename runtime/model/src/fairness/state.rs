@@ -27,6 +27,8 @@ pub struct TenantCounters {
     pub failed: u64,
     /// Cancelled.
     pub cancelled: u64,
+    /// Paused while they ran, so that another tenant got their CPU.
+    pub paused: u64,
 }
 
 /// One tenant, with all that are part of it.
@@ -126,7 +128,12 @@ impl Tenant {
         self.waiting
     }
 
-    fn own_work(&self) -> &Usage {
+    /// Whether there are tenants that are part of it.
+    pub(super) fn has_parts(&self) -> bool {
+        self.own.is_some()
+    }
+
+    pub(super) fn own_work(&self) -> &Usage {
         self.own.as_ref().map_or(&self.usage, |own| &own.usage)
     }
 

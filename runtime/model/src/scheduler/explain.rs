@@ -522,11 +522,14 @@ impl Scheduler {
 impl Explanation {
     /// The same for one who is to hear of these tenants alone.
     #[must_use]
-    pub fn seen_by(mut self, sees: impl FnOnce(&TenantName) -> bool) -> Self {
+    pub fn seen_by(mut self, sees: impl Fn(&TenantName) -> bool) -> Self {
         if let Waits::Turn { ahead: Some(ahead) } = &self.waits
             && !sees(&ahead.ahead)
         {
             self.waits = Waits::OthersTurn;
+        }
+        if let Waits::Pause { why, .. } = &mut self.waits {
+            why.take_if(|why| !sees(why.tenant()));
         }
         self
     }

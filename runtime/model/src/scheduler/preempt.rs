@@ -21,7 +21,7 @@ use super::record::TaskIx;
 use super::victims::Holders;
 use super::{Effect, Scheduler};
 use crate::cluster::NodeIx;
-use crate::fairness::{Policy, TenantIx, TenantName};
+use crate::fairness::{CpuParts, Policy, TenantIx, TenantName};
 use crate::id::TaskId;
 use crate::resource::{Amount, ResourceName};
 use crate::task::{Attempt, BlockedOn, Phase, TaskKind, TaskState};
@@ -102,6 +102,14 @@ pub enum PausedFor {
         /// The tenant of the task, which had more than its part.
         above: TenantName,
     },
+}
+
+impl PausedFor {
+    /// Who got its CPU.
+    pub fn tenant(&self) -> &TenantName {
+        let (Self::Minimum { tenant, .. } | Self::Share { tenant, .. }) = self;
+        tenant
+    }
 }
 
 impl fmt::Display for PausedFor {
@@ -205,8 +213,13 @@ impl Scheduler {
             return;
         }
         let holders = self.cpu_holders();
+        let tenants = self.tenants.iter().map(|(ix, _)| ix);
+        let active = tenants.filter(|ix| !self.tenants.cpu_of_own_work(*ix).is_zero());
+        let waiting = claims.iter().map(|claim| claim.tenant);
+        let waiting = waiting.chain(self.preemption.waiting.keys().copied());
+        let parts = self.tenants.cpu_parts(&active.chain(waiting).collect());
         for claim in claims.iter().take(CLAIMS) {
-            if self.serve(claim, &holders) {
+            if self.serve(claim, &holders, &parts) {
                 return;
             }
         }
@@ -251,10 +264,7 @@ impl Scheduler {
         // Minima come first, and shares in the order in which tenants came to wait for them.
         let since = |claim: &Claim| self.preemption.waiting.get(&claim.tenant);
         claims.sort_by(|one, other| {
-            let keys = self
-                .tenants
-                .key(one.tenant)
-                .cmp(self.tenants.key(other.tenant));
+            let keys = self.tenants.order(one.tenant, other.tenant);
             let waited = since(one).cmp(&since(other));
             waited.then(keys).then(one.turn.cmp(&other.turn))
         });
@@ -262,22 +272,20 @@ impl Scheduler {
     }
 
     fn due(&self, tenant: TenantIx) -> Option<Due> {
-        if self.tenants.is_below_min(tenant) {
+        if self.tenants.below_min(tenant).is_some() {
             return Some(Due::Minimum);
         }
-        let used = self.tenants.get(tenant).usage().get(&ResourceName::CPU);
+        let used = self.tenants.cpu_of_own_work(tenant);
         used.is_zero().then_some(Due::Share)
     }
 
     /// Begins a round for a task, if there are tasks that can pause for it.
-    fn serve(&mut self, claim: &Claim, holders: &BTreeMap<NodeIx, Holders>) -> bool {
-        let mut among = BTreeSet::new();
-        if claim.due == Due::Share {
-            let tenants = self.tenants.iter();
-            let active = tenants.filter(|(_, it)| !it.usage().get(&ResourceName::CPU).is_zero());
-            among.extend(active.map(|(ix, _)| ix));
-            among.extend(self.preemption.waiting.keys());
-        }
+    fn serve(
+        &mut self,
+        claim: &Claim,
+        holders: &BTreeMap<NodeIx, Holders>,
+        parts: &CpuParts,
+    ) -> bool {
         let bound = self.classes[claim.class].key.bound;
         for (node, on) in holders {
             if bound.is_some_and(|bound| bound != *node) {
@@ -286,7 +294,7 @@ impl Scheduler {
             let Some(needs) = self.needs(claim, *node) else {
                 continue;
             };
-            match self.victims(claim, on, needs, &among) {
+            match self.victims(claim, on, needs, parts) {
                 Ok(victims) => {
                     self.begin_round(claim, victims);
                     return true;
@@ -299,13 +307,14 @@ impl Scheduler {
     }
 
     fn begin_round(&mut self, claim: &Claim, victims: Vec<TaskIx>) {
-        let tenant = self.tenants.get(claim.tenant);
+        let below = self.tenants.below_min(claim.tenant);
+        let tenant = self.tenants.get(below.unwrap_or(claim.tenant));
         for ix in &victims {
             let task = &self.tasks[*ix];
             let why = match claim.due {
                 Due::Minimum => PausedFor::Minimum {
                     tenant: tenant.name().clone(),
-                    used: tenant.usage().get(&ResourceName::CPU),
+                    used: tenant.used(&ResourceName::CPU),
                     minimum: tenant.config().min_share.get(&ResourceName::CPU),
                 },
                 Due::Share => PausedFor::Share {

@@ -87,7 +87,7 @@ impl Scheduler {
 
     fn first_with_room(&self, class: &Class) -> Option<TenantIx> {
         class.first_where(&|tenant, has_lane| match has_lane {
-            true => self.has_room(class, tenant),
+            true => self.lane_has_room(class, tenant),
             false => self.may_have_room(class, tenant),
         })
     }
@@ -96,7 +96,7 @@ impl Scheduler {
     fn may_have_room(&self, class: &Class, tenant: TenantIx) -> bool {
         let (rule, wants) = (class.rule(), class.key.wants);
         let mut requests = rule.alternatives.iter();
-        wants == Wants::Resume
+        wants.is_to_go_on()
             || requests.any(|it| {
                 let ask = ask(rule, wants, it);
                 !self.tenants.is_at_own_quota(tenant, ask)
@@ -104,7 +104,7 @@ impl Scheduler {
     }
 
     /// Whether the first task of a lane has room under all quotas.
-    fn has_room(&self, class: &Class, lane: TenantIx) -> bool {
+    fn lane_has_room(&self, class: &Class, lane: TenantIx) -> bool {
         let Some((_, task)) = class.head(lane) else {
             return false;
         };
@@ -112,7 +112,7 @@ impl Scheduler {
         let (rule, wants) = (class.rule(), class.key.wants);
         rule.alternatives.iter().any(|request| {
             self.at_quota(tenant, rule, wants, request).is_none()
-                || wants == Wants::Resume && !self.may_have_cpu(tenant, request)
+                || wants.is_to_go_on() && !self.may_have_cpu(tenant, request)
         })
     }
 

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::class::Wants;
 use super::explain::SHOWN;
 use super::record::Owner;
 use super::{PeerView, Scheduler};

@@ -3,13 +3,13 @@
 //! Owns what that one lacks of the CPUs of a node, who has those, and the choice. Must not: decide who is due CPU, or
 //! pause anything (`preempt.rs`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::Scheduler;
 use super::preempt::{Claim, Due, RUN_MIN};
 use super::record::TaskIx;
 use crate::cluster::{Basis, NodeIx};
-use crate::fairness::TenantIx;
+use crate::fairness::{CpuParts, TenantIx};
 use crate::resource::{Allocation, Amount, PoolReport, Request, ResourceId, ResourceName};
 use crate::task::{Phase, TaskKind};
 use crate::time::Instant;
@@ -105,7 +105,12 @@ impl Scheduler {
         let mut asked = class.rule().alternatives.iter();
         let request = asked.find(|request| {
             let lacks_cpu_alone = goes_on || self.can_take(node, &without_cpu(request));
-            cpu_steps(request) > 0 && it.is_feasible(request) && lacks_cpu_alone
+            let is_within_quota = || {
+                let (rule, wants) = (class.rule(), class.key.wants);
+                self.at_quota(claim.tenant, rule, wants, request).is_none()
+            };
+            let may_have = it.is_feasible(request) && lacks_cpu_alone;
+            cpu_steps(request) > 0 && may_have && is_within_quota()
         })?;
         // What is kept there comes free before it is this one's turn.
         let kept = it.kept().filter(|kept| *kept != request);
@@ -162,18 +167,19 @@ impl Scheduler {
         claim: &Claim,
         on: &Holders,
         needs: Needs,
-        among: &BTreeSet<TenantIx>,
+        parts: &CpuParts,
     ) -> Result<Vec<TaskIx>, Option<Instant>> {
         let mut gives: BTreeMap<TenantIx, bool> = BTreeMap::new();
+        let mut given = self.tenants.given_to(claim.tenant);
         let (mut tasks, mut later) = (Vec::new(), None);
         for ix in &on.tasks {
             let task = &self.tasks[*ix];
             let gives = gives.entry(task.tenant).or_insert_with(|| {
-                let is_above = || self.tenants.is_above_share(task.tenant, among);
+                let is_above = || self.tenants.is_above_part(task.tenant, parts);
                 task.tenant != claim.tenant && (claim.due == Due::Minimum || is_above())
             });
-            let cpu = Amount::from_steps(self.cpu_of(*ix));
-            if !*gives || !self.tenants.is_above_min(task.tenant, cpu) {
+            let cpu = self.cpu_of(*ix);
+            if !*gives || !self.tenants.may_give(task.tenant, cpu, &given) {
                 continue;
             }
             match task.since + RUN_MIN {
@@ -185,9 +191,10 @@ impl Scheduler {
         }
         tasks.sort_by(|one, other| {
             let (one, other) = (&self.tasks[*one], &self.tasks[*other]);
-            let (key, other_key) = (self.tenants.key(one.tenant), self.tenants.key(other.tenant));
+            let of_part = |tenant| self.tenants.cpu_of_part(tenant, parts);
+            let most = of_part(other.tenant).cmp(&of_part(one.tenant));
             let last = (other.since, other.sequence).cmp(&(one.since, one.sequence));
-            other_key.cmp_shares(key).then(match claim.due {
+            most.then(match claim.due {
                 Due::Minimum => last,
                 // By turns: else three tenants that share two CPUs would share one.
                 Due::Share => last.reverse(),
@@ -199,17 +206,15 @@ impl Scheduler {
             by_cpu: BTreeMap::new(),
             enough: 0,
         };
-        let mut given: BTreeMap<TenantIx, u64> = BTreeMap::new();
         let mut chosen: Vec<TaskIx> = Vec::new();
         for ix in tasks {
             if freed.is_enough() {
                 break;
             }
             let tenant = self.tasks[ix].tenant;
-            let given = given.entry(tenant).or_default();
-            let steps = *given + self.cpu_of(ix);
-            if self.tenants.is_above_min(tenant, Amount::from_steps(steps)) {
-                *given = steps;
+            let cpu = self.cpu_of(ix);
+            if self.tenants.may_give(tenant, cpu, &given) {
+                self.tenants.give(tenant, cpu, &mut given);
                 freed.change(self.allocation(ix), true);
                 chosen.push(ix);
             }
