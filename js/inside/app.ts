@@ -7,7 +7,7 @@ import { getArguments, getEnvironment } from 'wasi:cli/environment@0.2.0';
 import { watched } from './loop';
 import { line, taken } from './console';
 import * as guest from './guest';
-import { crossing, get, joined, ObjectRef, Postcard, text } from './host';
+import { crossing, get, joined, number, ObjectRef, Postcard, text } from './host';
 import { release } from '../lib/inside/text';
 import { placed } from './places';
 import { evaluated, find, has, load, loadText } from './program';
@@ -142,17 +142,41 @@ function run(given: Uint8Array[]): Answer {
 class Instance {
   private object: any;
   private failed: Uint8Array | undefined;
+  private program: Uint8Array | undefined;
+  private name = '';
 
   /** Makes it; a promise if that takes time. What goes wrong, its calls fail with. */
-  make(given: Uint8Array[]): unknown {
+  make(program: Uint8Array, name: string, by: (found: any) => unknown): unknown {
+    this.program = program;
+    this.name = name;
     try {
-      const made = after(load(given[0]!), () => {
-        this.object = new (find(new Postcard(given[1]!).text()))(...resolved(given[2]!));
+      const made = after(load(program), () => {
+        const found = find(name);
+        if (typeof found?.prototype?.checkpoint === 'function' && typeof found.restore !== 'function') {
+          throw new TypeError(`${name} has the method checkpoint, and so needs a static method restore, which makes an instance of what that returns`);
+        }
+        const object: any = by(found);
+        if (object instanceof Promise) return watched(object).then((it) => void (this.object = it));
+        this.object = object;
       });
       return made === undefined ? undefined : Promise.resolve(made).catch((error) => void (this.failed = last(error)));
     } catch (error) {
       this.failed = last(error);
     }
+  }
+
+  /** What `restored` makes another of, if its class can give that. */
+  checkpoint(): Uint8Array | undefined | Promise<Uint8Array> {
+    if (this.failed !== undefined || typeof this.object.checkpoint !== 'function') return undefined;
+    const state: any = this.object.checkpoint();
+    return state instanceof Promise ? watched(state).then((it) => this.kept(it)) : this.kept(state);
+  }
+
+  private kept(state: unknown): Uint8Array {
+    const names: Uint8Array[] = [];
+    const bytes = crossing(state, 'checkpoint() result', names);
+    if (names.length) throw new TypeError('checkpoint() result: objects and actors end with the instance that has them, and cannot be in it');
+    return joined([number(this.program!.length), this.program!, text(this.name), bytes]);
   }
 
   invoke(given: Uint8Array[]): Answer {
@@ -170,6 +194,14 @@ class Instance {
 
 const instances: Instance[] = [];
 
+/** The number of a new one. */
+function instance(program: Uint8Array, name: string, by: (found: any) => unknown): number | Promise<number> {
+  const made = new Instance();
+  const at = instances.push(made) - 1;
+  const coming = made.make(program, name, by);
+  return coming === undefined ? at : Promise.resolve(coming).then(() => at);
+}
+
 const notByTypes = (): never => {
   throw new Error('calls come by the fast lane');
 };
@@ -179,16 +211,18 @@ export const calls = {
     return name.endsWith('#run') ? run(args) : call(args);
   },
   create(_: string, args: Uint8Array[]): number | Promise<number> {
-    const made = new Instance();
-    const at = instances.push(made) - 1;
-    const coming = made.make(args);
-    return coming === undefined ? at : Promise.resolve(coming).then(() => at);
+    return instance(args[0]!, new Postcard(args[1]!).text(), (found) => new found(...resolved(args[2]!)));
   },
   invoke(at: number, _: string, args: Uint8Array[]): Answer {
     return instances[at]!.invoke(args);
   },
-  checkpoint: (): undefined => undefined,
-  restore: notByTypes,
+  checkpoint(at: number): Uint8Array | undefined | Promise<Uint8Array> {
+    return instances[at]!.checkpoint();
+  },
+  restore(_: string, state: Uint8Array): number | Promise<number> {
+    const given = new Postcard(state);
+    return instance(given.take(given.number()), given.text(), (found) => found.restore(given.data()));
+  },
 };
 
 export const interpreter = {
@@ -199,6 +233,8 @@ export const interpreter = {
       notByTypes();
     }
     call(): void {}
+    checkpoint(): void {}
+    static restore = notByTypes;
   },
 };
 

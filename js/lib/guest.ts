@@ -87,7 +87,12 @@ export class ObjectRef<T = unknown> {
   [Symbol.dispose](): void {}
 }
 
-/** A class that is derived from it makes actors: `await Counter.create(0)`. */
+/**
+ * A class that is derived from it makes actors: `await Counter.create(0)`.
+ *
+ * One with the methods `checkpoint()` and `static restore(state)` keeps its state when it is started again: after each call the node
+ * keeps what `checkpoint` returns, and `restore` makes the next instance of that, in place of the constructor.
+ */
 export class Actor {
   static create<A extends unknown[], T>(this: new (...args: A) => T, ..._: Given<A>): Promise<Handle<T>> {
     return missing('Actor');

@@ -110,6 +110,40 @@ test('classes are actors', async () => {
   assert.throws(() => sum.nope, /no method 'nope'; it has add/);
 });
 
+test('an actor that is started again goes on from its checkpoint', async () => {
+  const Sum = node.remote(class Sum {
+    total = 0;
+    seen = new Set();
+    add(n) {
+      this.seen.add(n);
+      return (this.total += n);
+    }
+    /** Its instance traps. */
+    end() {
+      Object.defineProperty(Object.prototype, 'then', { get: () => { throw new Error('no promises'); } });
+    }
+    async checkpoint() {
+      return this.total < 100 ? [this.total, this.seen] : () => this.total;
+    }
+    static async restore([total, seen]) {
+      await null;
+      return Object.assign(new Sum(), { total, seen });
+    }
+  });
+  const sum = await Sum.options({ restarts: 2 }).create();
+  await sum.add(2);
+  await assert.rejects(sum.end(), { name: 'TrapError' });
+  assert.equal(await sum.add(3), 5);
+  // A state that cannot cross ends the instance, and the last one counts.
+  await sum.add(100).catch(() => {});
+  assert.equal(await sum.add(1), 6);
+  const Half = node.remote(class Half {
+    checkpoint() {}
+    add() {}
+  });
+  await assert.rejects((await Half.create()).add(), { name: 'TypeError', message: /Half has the method checkpoint, and so needs a static method restore/ });
+});
+
 test('what is thrown inside is thrown here', async () => {
   await assert.rejects(app.far(), (error) => {
     assert(error instanceof RangeError);

@@ -43,7 +43,7 @@ export function spin(): number {
 export const whoami = (): string => context.taskId;
 
 export class Counter extends Actor {
-  constructor(private n: number) {
+  constructor(protected n: number) {
     super();
   }
   add(n: number): number {
@@ -51,6 +51,16 @@ export class Counter extends Actor {
   }
   end(): number {
     return end();
+  }
+}
+
+/** Goes on from its checkpoint. */
+export class Keeper extends Counter {
+  checkpoint(): number {
+    return this.n;
+  }
+  static restore(n: number): Keeper {
+    return new Keeper(n);
   }
 }
 type Counters = wasmrun.Handle<Counter>;
@@ -139,12 +149,15 @@ export async function killed(): Promise<string> {
   return said(() => counter.add(1));
 }
 
-export async function beginAnew(): Promise<number[]> {
-  const counter = await Counter.options({ restarts: 1 }).create(10);
+async function endAndAdd(made: typeof Counter): Promise<number[]> {
+  const counter = await made.options({ restarts: 1 }).create(10);
   const before = await counter.add(1);
   await said(() => counter.end());
   return [before, await counter.add(1)];
 }
+
+export const beginAnew = (): Promise<number[]> => endAndAdd(Counter);
+export const goOn = (): Promise<number[]> => endAndAdd(Keeper);
 
 export async function identity(): Promise<boolean[]> {
   const [own, other] = [context.taskId, await remote(whoami)()];
