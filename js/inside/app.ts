@@ -4,6 +4,8 @@
 
 import { getArguments, getEnvironment } from 'wasi:cli/environment@0.2.0';
 
+import './web';
+import './fetch';
 import { watched } from './loop';
 import { line, taken } from './console';
 import * as guest from './guest';

@@ -17,8 +17,8 @@ const library = new URL('../lib/', import.meta.resolve('@bytecodealliance/compon
 const { splicer } = await import(new URL('spidermonkey-embedding-splicer.js', library));
 
 const WORLD = 'javascript';
-// No network; nothing else of its own is on.
-const FEATURES = ['stdio', 'random', 'clocks'];
+// `http` leaves the imports of wasi:http there, for `fetch.ts`.
+const FEATURES = ['stdio', 'random', 'clocks', 'http'];
 
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const out = process.argv[2];

@@ -70,3 +70,81 @@ declare module 'wasi:cli/environment@0.2.0' {
   export function getArguments(): string[];
   export function getEnvironment(): [string, string][];
 }
+
+declare module 'wasi:io/poll@0.2.0' {
+  export interface Pollable {
+    [Symbol.dispose](): void;
+  }
+  export function poll(pollables: Pollable[]): Uint32Array;
+}
+
+declare module 'wasi:clocks/monotonic-clock@0.2.0' {
+  import { Pollable } from 'wasi:io/poll@0.2.0';
+  export function subscribeDuration(nanoseconds: bigint): Pollable;
+}
+
+declare module 'wasi:io/streams@0.2.0' {
+  import { Pollable } from 'wasi:io/poll@0.2.0';
+  export type StreamError = { tag: 'last-operation-failed'; val: Failed } | { tag: 'closed'; val?: undefined };
+  export interface Failed {
+    toDebugString(): string;
+    [Symbol.dispose](): void;
+  }
+  export interface InputStream {
+    read(most: bigint): Uint8Array;
+    subscribe(): Pollable;
+    [Symbol.dispose](): void;
+  }
+  export interface OutputStream {
+    checkWrite(): bigint;
+    write(bytes: Uint8Array): void;
+    subscribe(): Pollable;
+    [Symbol.dispose](): void;
+  }
+}
+
+declare module 'wasi:http/types@0.2.0' {
+  import { Pollable } from 'wasi:io/poll@0.2.0';
+  import { InputStream, OutputStream } from 'wasi:io/streams@0.2.0';
+  export type Method = { tag: string; val?: string };
+  export type ErrorCode = { tag: string; val?: unknown };
+  export type Result<T, E> = { tag: 'ok'; val: T } | { tag: 'err'; val: E };
+  export class Fields {
+    static fromList(entries: [string, Uint8Array][]): Fields;
+    entries(): [string, Uint8Array][];
+    [Symbol.dispose](): void;
+  }
+  export class OutgoingRequest {
+    constructor(headers: Fields);
+    body(): OutgoingBody;
+    setMethod(method: Method): void;
+    setPathWithQuery(path: string): void;
+    setScheme(scheme: { tag: 'HTTP' | 'HTTPS' }): void;
+    setAuthority(authority: string): void;
+  }
+  export class OutgoingBody {
+    write(): OutputStream;
+    [Symbol.dispose](): void;
+    static finish(body: OutgoingBody): void;
+  }
+  export class FutureIncomingResponse {
+    subscribe(): Pollable;
+    get(): Result<Result<IncomingResponse, ErrorCode>, void> | undefined;
+    [Symbol.dispose](): void;
+  }
+  export class IncomingResponse {
+    status(): number;
+    headers(): Fields;
+    consume(): IncomingBody;
+    [Symbol.dispose](): void;
+  }
+  export class IncomingBody {
+    stream(): InputStream;
+    [Symbol.dispose](): void;
+  }
+}
+
+declare module 'wasi:http/outgoing-handler@0.2.0' {
+  import { FutureIncomingResponse, OutgoingRequest } from 'wasi:http/types@0.2.0';
+  export function handle(request: OutgoingRequest): FutureIncomingResponse;
+}

@@ -41,6 +41,7 @@ test('errors keep their class, and what they have of data', () => {
   const custom = back(new Custom('c'));
   assert.ok(custom instanceof TypeError && !(custom instanceof Custom));
   assert.equal(custom.name, 'Custom');
+  assert.equal(back(AbortSignal.abort().reason).name, 'AbortError');
   assert.deepEqual(back(new AggregateError([new Error('a')], 'all')).errors[0].message, 'a');
 });
 

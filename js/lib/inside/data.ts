@@ -278,6 +278,8 @@ class Writer {
   /** With the names of its classes, down to one that Python has, and the properties that can cross. */
   private error(value: Error): void {
     const names: [string, string][] = [];
+    // Its name says what it is of: `TimeoutError`, `AbortError`.
+    if (value instanceof DOMException) names.push(['javascript', value.name]);
     for (let of = Object.getPrototypeOf(value); of !== null && names.length < 60; of = Object.getPrototypeOf(of)) {
       const name = of.constructor?.name;
       if (typeof name !== 'string') break;

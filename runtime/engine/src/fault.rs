@@ -8,7 +8,7 @@ use wasmrun_model::failure::{Frame, LimitHit, LimitKind, TaskError};
 use wasmtime::{Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
-use crate::run::Sandbox;
+use crate::run::{MOST_WASI_HANDLES, Sandbox};
 
 /// Something of the host failed in a call of the guest's, which did nothing wrong.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +17,8 @@ pub(crate) struct HostFault(pub(crate) String);
 
 /// What wasmtime says when a guest has too many handles. The error has no type that could be asked for.
 const OUT_OF_HANDLES: &str = "store handle limit exceeded";
+/// The same of the table of WASI's.
+const OUT_OF_WASI_HANDLES: &str = "resource table has no free keys";
 /// What it says when more is to be copied out of a guest than the store allows.
 const OUT_OF_FUEL: &str = "fuel allocated for hostcalls has been exhausted";
 
@@ -49,10 +51,8 @@ impl Sandbox {
         }
         let message = match trap {
             Some(trap) => trap.to_string(),
-            None if text.contains(OUT_OF_HANDLES) => format!(
-                "it has {} handles, as many as a sandbox may; drop those that are not needed",
-                self.module.most_handles()
-            ),
+            None if text.contains(OUT_OF_HANDLES) => too_many_handles(self.module.most_handles()),
+            None if text.contains(OUT_OF_WASI_HANDLES) => too_many_handles(MOST_WASI_HANDLES),
             None if text.contains(OUT_OF_FUEL) => format!(
                 "it passed more than {} bytes to the host in one call; pass less at a time",
                 self.fuel
@@ -125,6 +125,10 @@ fn text(error: &wasmtime::Error, backtrace: Option<&WasmBacktrace>) -> String {
     let said = said.join(": ");
     let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(" ")
+}
+
+fn too_many_handles(most: usize) -> String {
+    format!("it has {most} handles, as many as a sandbox may; drop those that are not needed")
 }
 
 /// How deep a backtrace is kept: the innermost frames tell what happened.

@@ -17,7 +17,7 @@ use crate::http_answer::HttpHandler;
 use crate::load::{Code, Facts, LoadError, Origin};
 use crate::prefault::DirtyPages;
 use crate::room::Needs;
-use crate::run::{MOST_HANDLES, MOST_HTTP_HANDLES};
+use crate::run::{MOST_HANDLES, MOST_WASI_HANDLES};
 use crate::state::TaskState;
 
 /// A loaded module. Cheap to clone.
@@ -327,11 +327,11 @@ impl Module {
         self.http_handler().is_some()
     }
 
-    /// How many handles a sandbox of it may have.
+    /// How many handles a sandbox of it may have. Streams of WASI 0.3 are in no table of WASI's, which has a limit itself.
     pub(crate) fn most_handles(&self) -> usize {
         let has_http = self.imports().iter().any(|it| it.starts_with("wasi:http/"));
-        match has_http {
-            true => MOST_HTTP_HANDLES,
+        match has_http && self.0.facts.flavor == Flavor::Concurrent {
+            true => MOST_WASI_HANDLES,
             false => MOST_HANDLES,
         }
     }

@@ -166,8 +166,8 @@ async fn run_unhurried(
 
 /// How many handles a sandbox may have: some tens of bytes each, on the host.
 pub(crate) const MOST_HANDLES: usize = 1 << 19;
-/// The same of a module that imports HTTP: each may be headers or pieces of a body, up to 80 KiB on the host.
-pub(crate) const MOST_HTTP_HANDLES: usize = 1 << 14;
+/// The same of those of WASI: each may be headers or pieces of a body, up to 80 KiB on the host.
+pub(crate) const MOST_WASI_HANDLES: usize = 1 << 14;
 
 /// A store that is about to hold one instance.
 pub(crate) struct Sandbox {

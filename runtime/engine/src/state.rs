@@ -25,6 +25,7 @@ use crate::input::Input;
 use crate::limits::{Limiter, Limits};
 use crate::listener::OutputSource;
 use crate::module::Module;
+use crate::run::MOST_WASI_HANDLES;
 use crate::secret_files::{Folder, SecretFile};
 use crate::services::Services;
 use crate::stdio::{Stream, TaskOutput};
@@ -208,7 +209,7 @@ impl Wasi {
         self.made.get_or_insert_with(|| {
             let mut wasi = WasiCtxBuilder::new();
             self.world.describe(&mut wasi);
-            Box::new(wasi.build_p1())
+            Box::new(built(&mut wasi))
         })
     }
 
@@ -379,7 +380,13 @@ fn with_dirs(dirs: &[&DirGrant], world: &mut World) -> Result<WasiP1Ctx, TaskErr
             ))
         })?;
     }
-    Ok(wasi.build_p1())
+    Ok(built(&mut wasi))
+}
+
+fn built(wasi: &mut WasiCtxBuilder) -> WasiP1Ctx {
+    let mut made = wasi.build_p1();
+    made.ctx().table.set_max_capacity(MOST_WASI_HANDLES);
+    made
 }
 
 fn grant_network(wasi: &mut WasiCtxBuilder, grant: &NetGrant) {
