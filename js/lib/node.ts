@@ -287,7 +287,11 @@ export class Node {
  */
 export async function connect(options: string | ConnectOptions = {}): Promise<Node> {
   const given: ConnectOptions = typeof options === 'string' ? { address: options } : options;
-  const { address, tenant, identity, nodeOptions = [], showsOutput = true } = given;
+  const { address, tenant, identity, nodeOptions = [], showsOutput = true, ...others } = given;
+  const unknown = Object.keys(others)[0];
+  if (unknown !== undefined) {
+    throw new TypeError(`connect: there is no option '${unknown}'; there are address, tenant, identity, nodeOptions, showsOutput`);
+  }
   const job = basename(process.argv[1] ?? '') || 'node';
   const begin = async (at: string | undefined, node: OwnNode | undefined) => {
     const link = new Link(named);

@@ -281,6 +281,7 @@ test('the cluster', async () => {
 
 test('what cannot be begun', async () => {
   await assert.rejects(wasmrun.connect('unix:/nowhere/node.sock'), { name: 'NodeNotRunningError' });
+  await assert.rejects(wasmrun.connect({ adress: node.address }), { name: 'TypeError', message: /no option 'adress'; there are address/ });
   await assert.rejects(wasmrun.connect({ address: node.address, tenant: 'Not A Tenant!' }), wasmrun.WasmrunError);
   await assert.rejects(node.load(new TextEncoder().encode('no module')), { name: /Error/, message: /wasm/ });
   await assert.rejects(node.load('/nowhere.wasm'), { code: 'ENOENT' });

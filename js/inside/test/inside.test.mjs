@@ -5,7 +5,7 @@ import { test } from 'node:test';
 
 import { here, load } from './modules.mjs';
 
-const { DependencyError, Inside, JavaScriptError } = await load('inside');
+const { DependencyError, Inside, JavaScriptError, TrapError } = await load('inside');
 const { bundle } = await load('bundle');
 const { read, write } = await load('data');
 const nobody = () => undefined;
@@ -89,6 +89,14 @@ test('what is thrown inside is thrown outside, as data', async () => {
   await assert.rejects(dependency.remote(() => 1)(), (error) => error.message === 'argument 4' && error.cause instanceof RangeError);
   const unknown = made(thrown(new ReferenceError('x is not defined'), { class: 'ReferenceError' })).inside;
   await assert.rejects(unknown.remote(() => 1)(), /x is not defined: remote\(\) takes nothing along/);
+  const ofNode = made(thrown(new ReferenceError('process is not defined'), { class: 'ReferenceError' })).inside;
+  await assert.rejects(ofNode.run('return process.env'), { message: 'process is not defined: a sandbox has none' });
+  const trap = () => {
+    throw new TrapError('trapped');
+  };
+  await assert.rejects(made(trap).inside.run('await import("fs")'), /^TrapError: trapped; its import\(\) may be why/);
+  await assert.rejects(made(trap).inside.remote(() => import('fs'))(), /its import\(\) may be why/);
+  await assert.rejects(made(trap).inside.run('return important()'), { message: 'trapped' });
   const broken = made(thrown(null, { details: { bytes: new Uint8Array([1]), objects: [], actors: [] } })).inside;
   await assert.rejects(broken.remote(() => 1)(), /Error: m/);
   const hostile = made(() => ({ value: { bytes: new Uint8Array([0x52, 9, 0]), objects: [], actors: [] }, printed: '' })).inside;

@@ -5,10 +5,10 @@
 // as a module that it has loaded: it submits a typed call and gives back its typed result, with values as jco maps WIT types. What the
 // functions here give is described by `lib/remote.ts`.
 
-import { DependencyError, WasmrunError } from '../errors.js';
+import { DependencyError, TrapError, WasmrunError } from '../errors.js';
 
 // For tests: a bundle has classes of its own.
-export { DependencyError };
+export { DependencyError, TrapError };
 import { NoValue, read, write, type Handle } from './data.js';
 import { GUEST, GUEST_OF_SANDBOX, methods } from './names.js';
 import { placing } from './places.js';
@@ -69,6 +69,9 @@ const STORED = 'd';
 // Programs that are longer are stored once, and not sent along with each call.
 const MOST_ALONG = 2 << 10;
 
+// What Node has and a sandbox has not, by names that nobody takes for their own.
+const OF_NODE = ['Buffer', 'Intl', 'SharedArrayBuffer', 'WebAssembly', 'Worker', '__dirname', '__filename', 'clearImmediate', 'global', 'module', 'process', 'require', 'setImmediate'];
+
 /** Text without what terminals act on. */
 function plain(text: string): string {
   return text.replace(/[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (it) => `\\x${it.charCodeAt(0).toString(16)}`);
@@ -101,7 +104,7 @@ export class Inside<R extends object, A extends object> {
     }
     const name = given.name || 'remote';
     const text = `"use strict";const { ${GUEST.join(', ')} } = ${GUEST_OF_SANDBOX};const exported = {};\nexported[${JSON.stringify(name)}] = (${source}\n);return exported;\n//# sourceURL=${name}`;
-    const program: Sent = { crossing: { tag: 'text', val: text } };
+    const program: Sent = { crossing: { tag: 'text', val: text }, code: source };
     return source.startsWith('class') ? this.#class(program, name, options, methods(given)) : this.#function(program, name, options);
   }
 
@@ -134,7 +137,7 @@ export class Inside<R extends object, A extends object> {
     signal?.throwIfAborted();
     const asked = Object.keys(options).length === 0 ? SNIPPET : { ...SNIPPET, ...options };
     const ref = this.#driver.call('run', [code, this.#data({ ...inputs }, 'inputs')], [], asked);
-    const got: any = await this.#got(ref, { signal, isOurs: true }, { kind: OF_CALL });
+    const got: any = await this.#got(ref, { signal, isOurs: true }, { kind: OF_CALL, code });
     return { value: this.#read(got.value), printed: String(got.printed) };
   }
 
@@ -255,6 +258,9 @@ export class Inside<R extends object, A extends object> {
       return await this.#driver.get(ref, options);
     } catch (error: any) {
       if (typeof error?.payload?.stack === 'string') throw this.#thrown(error.payload, error, made);
+      if (error instanceof TrapError && /\bimport\s*\(/.test(made.code ?? made.program?.code ?? '')) {
+        error.message += '; its import() may be why: what a sandbox imports is bundled, with node.program(file)';
+      }
       // What it depends on has thrown.
       for (let of = error; of instanceof DependencyError; of = of.cause as any) {
         const cause: any = of.cause;
@@ -276,8 +282,12 @@ export class Inside<R extends object, A extends object> {
     if (details.printed && name) this.#show(name, plain(String(details.printed)));
     const thrown = details.error;
     const made: any = thrown instanceof Error ? thrown : new JavaScriptError(plain(`${told.class}: ${told.message}`), { cause: thrown });
-    if (told.class === 'ReferenceError' && program !== undefined && program.of === undefined) {
-      made.message += ': remote() takes nothing along of what is around a function; pass it as an argument, or bundle the file with program()';
+    if (told.class === 'ReferenceError') {
+      const missing = /^(\w+) is not defined$/.exec(made.message)?.[1];
+      if (missing !== undefined && OF_NODE.includes(missing)) made.message += ': a sandbox has none';
+      else if (program?.code !== undefined) {
+        made.message += ': remote() takes nothing along of what is around a function; pass it as an argument, or bundle the file with program()';
+      }
     }
     const lines = plain(told.stack).trimEnd().split('\n');
     const stack = lines.map((line) => `\n    at ${program === undefined ? line : place(program, line)} (in the sandbox)`).join('');
@@ -292,11 +302,15 @@ interface Made {
   readonly kind: string;
   readonly name?: string;
   readonly program?: Sent | undefined;
+  /** Of a snippet. */
+  readonly code?: string;
 }
 
 /** A program as the variant `program`, and as it was bundled, if it was. */
 interface Sent {
   readonly crossing: unknown;
+  /** Of a function or class of `remote()`. */
+  readonly code?: string;
   readonly of?: Program;
   place?: (line: string) => string;
 }
