@@ -280,6 +280,8 @@ fn scheduling(settings: &[Setting]) -> Said {
         Setting::TopShare(share) => format!("top-share={share}"),
         Setting::TopNodes(count) => format!("top-nodes={count}"),
         Setting::LocalQueue(count) => format!("local-queue={count}"),
+        Setting::Preemption(true) => "preemption=on".to_owned(),
+        Setting::Preemption(false) => "preemption=off".to_owned(),
         Setting::Patience(time) => format!("patience={}ms", time.as_millis()),
     });
     Said::of("scheduling set", choices.collect::<Vec<_>>().join(","))
