@@ -202,7 +202,7 @@ mod tests {
                 prop_assert_eq!(order.first_where(&|_, _| true), first);
                 // Without some, and without all below a.
                 let may = |ix: TenantIx, has_lane: bool| match has_lane {
-                    true => ix.0 % 3 != 0,
+                    true => !ix.0.is_multiple_of(3),
                     false => ix != all[0],
                 };
                 let is_of_a = |ix: TenantIx| tenants.get(ix).name().as_str().starts_with("a/");

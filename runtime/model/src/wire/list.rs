@@ -47,7 +47,7 @@ impl What {
     /// As of [`Request::since`](super::Request::since).
     pub(super) const fn since(self) -> u16 {
         match self {
-            Self::Access => 1,
+            Self::Access | Self::Audit | Self::Due => 1,
             _ => 0,
         }
     }

@@ -1,24 +1,22 @@
 //! Requests and what answers them. The order of variants and fields is a wire layout (golden tests):
 //! a change of it is a new [`super::PROTOCOL`].
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
 use super::bytes::Bytes;
 use super::failure::WireError;
 use super::list::List;
+use super::tenancy::{
+    ChangeTenant, ClientToken, SecretRow, SetTenant, TenantChanged, TenantSet, Weights, WhoAmI,
+};
 use super::view::{
-    ActorDetail, Amounts, JobDetail, Listed, NodeStatus, ObjectDetail, SecretRow, ServiceRow,
-    TaskDetail,
+    ActorDetail, JobDetail, Listed, NodeStatus, ObjectDetail, ServiceRow, TaskDetail,
 };
 use super::work::{
     Argument, Call, Create, CreateGroup, Job, ObjectRef, Output, Report, Serve, SetResource, Submit,
 };
-use crate::access::Access;
-use crate::fairness::{TenantName, Weight};
+use crate::fairness::TenantName;
 use crate::id::{ActorId, ActorName, Digest, GroupId, ObjectId, ObjectName, TaskId};
-use crate::resource::ResourceName;
 use crate::scheduler::{Setting, Settings};
 use crate::secret::SecretName;
 use crate::task::Cancellation;
@@ -368,30 +366,6 @@ pub enum Response {
     TenantChanged(Box<TenantChanged>),
 }
 
-/// A join token for clients.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClientToken {
-    /// What its clients are called and may do. The name may be empty.
-    pub access: Access,
-    /// Whether it serves more than once.
-    pub is_reusable: bool,
-    /// How long it serves, in milliseconds.
-    pub lifetime_ms: u64,
-}
-
-/// Who a client is to its node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WhoAmI {
-    /// What it is called and may do.
-    pub access: Access,
-    /// The tenant of what the session submits, if it does not say otherwise.
-    pub tenant: TenantName,
-    /// The node.
-    pub node: String,
-    /// Where the node sees the client, for people.
-    pub from: String,
-}
-
 /// What came of one of many objects.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Gotten {
@@ -508,62 +482,6 @@ impl Form {
         }
     }
 }
-
-/// What is to change of what a tenant is due.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetTenant {
-    /// The tenant.
-    pub tenant: TenantName,
-    /// How much it counts beside the others; as before if not given.
-    pub weight: Option<Weight>,
-    /// What it is guaranteed, of at most [`super::MAX_MINIMA`] resources; as before if not given, nothing if empty.
-    pub min: Option<Amounts>,
-    /// How much it counts beside the others where it is about single resources, of at most [`super::MAX_MINIMA`], in place
-    /// of all that was set of that; as before if not given.
-    pub resource_weights: Option<Weights>,
-}
-
-/// What a tenant is due.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TenantSet {
-    /// The tenant.
-    pub tenant: TenantName,
-    /// How much it counts beside the others.
-    pub weight: Weight,
-    /// What it is guaranteed.
-    pub min: Amounts,
-    /// What whoever has set it should know, for people: a guarantee that no node can keep now, for instance.
-    pub notes: Vec<String>,
-}
-
-/// What is to change of what a tenant is due, and of its quota. What is not given stays as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeTenant {
-    /// What it is due.
-    pub set: SetTenant,
-    /// What it may use at once with all that are part of it, of at most [`super::MAX_MINIMA`] resources; no bound if empty.
-    pub max: Option<Amounts>,
-    /// How many sandboxes it may have at once; `Some(None)`: no bound.
-    pub max_tasks: Option<Option<u32>>,
-    /// How many of its tasks may wait at one node; `Some(None)`: no bound.
-    pub max_waiting: Option<Option<u32>>,
-}
-
-/// What a tenant is due, and its quota.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TenantChanged {
-    /// What it is due.
-    pub set: TenantSet,
-    /// What it may use at once, with all that are part of it.
-    pub max: Amounts,
-    /// How many sandboxes it may have at once.
-    pub max_tasks: Option<u32>,
-    /// How many of its tasks may wait at one node.
-    pub max_waiting: Option<u32>,
-}
-
-/// Weights of single resources.
-pub type Weights = BTreeMap<ResourceName, Weight>;
 
 /// How the cluster schedules, as far as operators choose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

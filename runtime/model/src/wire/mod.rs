@@ -39,6 +39,7 @@ mod failure;
 mod list;
 mod message;
 mod needs;
+mod tenancy;
 mod view;
 mod work;
 
@@ -50,15 +51,17 @@ pub use bytes::Bytes;
 pub use failure::WireError;
 pub use list::{List, What};
 pub use message::{
-    Actor, ChangeTenant, ClientToken, Form, Gotten, Mapped, Module, Put, Refusal, RefusalKind,
-    Request, Response, Scheduling, SetTenant, TenantChanged, TenantSet, Weights, WhoAmI,
+    Actor, Form, Gotten, Mapped, Module, Put, Refusal, RefusalKind, Request, Response, Scheduling,
 };
 pub use needs::{Needs, Place};
+pub use tenancy::{
+    AccessRow, AuditRow, ChangeTenant, ClientRow, ClientToken, DueRow, SecretRow, SetTenant,
+    ShareRow, TenantChanged, TenantRow, TenantSet, TokenRow, Weights, WhoAmI,
+};
 pub use view::{
-    AccessRow, ActorDetail, ActorRow, Amounts, AuditRow, ClientRow, DueRow, GroupBundle, GroupRow,
-    Holder, JobDetail, JobRow, JobTasks, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail,
-    ObjectRow, Phases, Rows, Run, SecretRow, ServiceRow, ShareRow, Silent, StoreStatus, TaskDetail,
-    TaskRow, TenantRow, TokenRow,
+    ActorDetail, ActorRow, Amounts, GroupBundle, GroupRow, Holder, JobDetail, JobRow, JobTasks,
+    Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Phases, Rows, Run,
+    ServiceRow, Silent, StoreStatus, TaskDetail, TaskRow,
 };
 pub use work::{
     Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Job, Limits, Listen, Net,
@@ -162,7 +165,12 @@ impl Request {
     /// older one is not asked.
     pub const fn since(&self) -> u16 {
         match self {
-            Self::CreateClientToken(_) | Self::WhoAmI => 1,
+            Self::CreateClientToken(_)
+            | Self::WhoAmI
+            | Self::SetSecret { .. }
+            | Self::RemoveSecret(_)
+            | Self::Secrets
+            | Self::ChangeTenant(_) => 1,
             Self::List(list) => list.what.since(),
             _ => 0,
         }

@@ -6,13 +6,12 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::failure::WireError;
+use super::tenancy::{AccessRow, AuditRow, ClientRow, DueRow, ShareRow, TenantRow, TokenRow};
 use super::work::Held;
-use crate::access::{Role, Tenants};
-use crate::fairness::{TenantName, Weight};
+use crate::fairness::TenantName;
 use crate::group::GroupKind;
 use crate::id::{ActorId, Digest, DriverId, GroupId, NodeId, ObjectId, TaskId};
 use crate::resource::{Amount, ResourceName};
-use crate::secret::SecretName;
 use crate::trace::TraceContext;
 
 /// Amounts by resource.
@@ -434,75 +433,6 @@ pub struct ServiceRow {
     pub all_requests: u64,
 }
 
-/// A secret, without its value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SecretRow {
-    /// Its name.
-    pub name: SecretName,
-    /// Whose it is.
-    pub tenant: TenantName,
-    /// How long the value is, in bytes.
-    pub bytes: u64,
-    /// When it was set, in seconds since 1970, by the clock of the head.
-    pub set_s: u64,
-    /// Who has set it, for people.
-    pub by: String,
-}
-
-/// A tenant.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TenantRow {
-    /// Its name.
-    pub name: TenantName,
-    /// What its tasks hold at the node.
-    pub used: Amounts,
-    /// Its dominant share of the cluster, as far as the node knows, as text.
-    pub share: String,
-    /// Tasks that it has submitted and that have ended well, badly and by being cancelled.
-    pub submitted: u64,
-    /// See `submitted`.
-    pub finished: u64,
-    /// See `submitted`.
-    pub failed: u64,
-    /// See `submitted`.
-    pub cancelled: u64,
-    /// The node that says so.
-    pub node: String,
-}
-
-/// What a tenant is due of the whole cluster and what it has with all that are part of it, as far as the node that is asked
-/// knows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShareRow {
-    /// Its name.
-    pub name: TenantName,
-    /// How much it counts beside the others.
-    pub weight: Weight,
-    /// What it is guaranteed.
-    pub min: Amounts,
-    /// Its dominant share, without weights, as text.
-    pub share: String,
-    /// What its tasks hold.
-    pub used: Amounts,
-}
-
-/// What a tenant is due and has, and its quota, with all that are part of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DueRow {
-    /// What it is due and has.
-    pub share: ShareRow,
-    /// What it may use at once.
-    pub max: Amounts,
-    /// How many sandboxes it may have at once.
-    pub max_tasks: Option<u32>,
-    /// How many of its tasks may wait at one node.
-    pub max_waiting: Option<u32>,
-    /// How many sandboxes it has: at the node that is asked, and at the others where a quota bounds them.
-    pub tasks: u64,
-    /// How many of its tasks wait at the node that is asked.
-    pub waiting: u64,
-}
-
 /// A node of the cluster, as another one sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberRow {
@@ -529,82 +459,6 @@ pub struct MemberRow {
     pub since_ms: u64,
     /// The version of wasmrun.
     pub version: String,
-}
-
-/// A join token. Its secret is shown once, when it is made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TokenRow {
-    /// Its id.
-    pub id: String,
-    /// What it makes: `node` or `client`.
-    pub kind: String,
-    /// `valid`, `used`, `expired` or `revoked`.
-    pub state: String,
-    /// Whether it serves more than once.
-    pub is_reusable: bool,
-    /// How many have joined with it.
-    pub joined: u32,
-    /// How long it serves, in milliseconds.
-    pub left_ms: u64,
-}
-
-/// Somebody who has a certificate of the cluster as a client.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClientRow {
-    /// Its id, which is made from its public key.
-    pub id: String,
-    /// What whoever made its token calls it.
-    pub name: Option<String>,
-    /// `valid`, `expired` or `revoked`.
-    pub state: String,
-    /// How long ago it has logged in, in milliseconds, if that is known.
-    pub age_ms: Option<u64>,
-    /// How long its last certificate is of use, in milliseconds, if that is known.
-    pub left_ms: Option<u64>,
-}
-
-/// Somebody who has a certificate of the cluster as a client, and what that says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AccessRow {
-    /// Who.
-    pub client: ClientRow,
-    /// What it may do.
-    pub role: Role,
-    /// For whom.
-    pub tenants: Tenants,
-}
-
-/// A line of the audit of a node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuditRow {
-    /// Its number among the lines of that node, from 1.
-    pub sequence: u64,
-    /// When it was answered, in microseconds since 1970, by the clock of that node.
-    pub time_us: u64,
-    /// The same as RFC 3339 has it.
-    pub time: String,
-    /// The node that was asked.
-    pub node: String,
-    /// Who has asked.
-    pub who: String,
-    /// From where.
-    pub from: String,
-    /// The tenant of its session.
-    pub tenant: Option<String>,
-    /// What was asked for, as the command line calls it.
-    pub action: String,
-    /// What it was done to.
-    pub subject: Option<String>,
-    /// The job that it belongs to.
-    pub job: Option<DriverId>,
-    /// What else is to be known: no arguments of tasks, and no secrets.
-    pub details: BTreeMap<String, String>,
-    /// `done`, `refused`, or `unknown` where the client was gone before the answer.
-    pub outcome: String,
-    /// Of one that was refused, what kind of reason it had,
-    pub kind: Option<String>,
-    /// and the reason.
-    pub error: Option<String>,
 }
 
 /// A node in numbers.

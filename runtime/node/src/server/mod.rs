@@ -16,6 +16,7 @@ mod caller;
 mod changes;
 mod cluster;
 mod durable;
+mod everywhere;
 mod gather;
 mod given;
 mod groups;

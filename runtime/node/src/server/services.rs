@@ -1,9 +1,7 @@
 //! Services of a node: which there are, and whose.
 //!
 //! Owns them until they are stopped, or the session of those that are not detached ends. Those that every node of a cluster
-//! serves are in [`everywhere`]. Must not: know what becomes of a request: see [`crate::serve`].
-
-mod everywhere;
+//! serves are in [`super::everywhere`]. Must not: know what becomes of a request: see [`crate::serve`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -35,30 +33,30 @@ use crate::serve::{
 };
 
 /// How many services a node has at most.
-const MOST_SERVICES: usize = 256;
+pub(super) const MOST_SERVICES: usize = 256;
 
 /// The services of a node.
 #[derive(Default)]
 pub(super) struct Services {
-    running: Mutex<BTreeMap<ServiceKey, Running>>,
+    pub(super) running: Mutex<BTreeMap<ServiceKey, Running>>,
     /// Those of the cluster that do not listen here, as lists show them.
-    failed: Mutex<BTreeMap<ServiceKey, ServiceRow>>,
+    pub(super) failed: Mutex<BTreeMap<ServiceKey, ServiceRow>>,
     /// Those of the cluster whose last requests are under way, likewise.
-    ending: Mutex<Vec<ServiceRow>>,
+    pub(super) ending: Mutex<Vec<ServiceRow>>,
 }
 
-struct Running {
-    service: Service,
-    module: Digest,
-    is_tls: bool,
+pub(super) struct Running {
+    pub(super) service: Service,
+    pub(super) module: Digest,
+    pub(super) is_tls: bool,
     /// The session that it ends with.
-    session: Option<DriverId>,
-    began: Instant,
-    log: Arc<Log>,
+    pub(super) session: Option<DriverId>,
+    pub(super) began: Instant,
+    pub(super) log: Arc<Log>,
     /// What answers, of a service that every node serves.
-    record: Option<Arc<ServiceRecord>>,
+    pub(super) record: Option<Arc<ServiceRecord>>,
     /// The generation that was to answer last, and why it does not.
-    outdated: Option<(u64, String)>,
+    pub(super) outdated: Option<(u64, String)>,
 }
 
 impl Services {
@@ -214,7 +212,7 @@ impl Inner {
         }
     }
 
-    async fn end_service(self: Arc<Self>, running: Running, patience: Duration) {
+    pub(super) async fn end_service(self: Arc<Self>, running: Running, patience: Duration) {
         let _closing = Closing(&self, running.service.driver());
         running.service.drain_async(patience).await;
     }
@@ -250,7 +248,7 @@ impl Inner {
         rows
     }
 
-    fn service_row(&self, (tenant, name): &ServiceKey, running: &Running) -> ServiceRow {
+    pub(super) fn service_row(&self, (tenant, name): &ServiceKey, running: &Running) -> ServiceRow {
         let stats = running.service.stats();
         let scheme = if running.is_tls { "https" } else { "http" };
         let requests = stats.requests();
@@ -284,7 +282,7 @@ impl Inner {
     }
 
     /// Listens, and has this answer.
-    fn start_service(
+    pub(super) fn start_service(
         &self,
         (tenant, name): &ServiceKey,
         answers: Answers,
@@ -326,7 +324,7 @@ impl Inner {
     }
 
     /// Where a service listens at this node.
-    fn listen_address(&self, serve: &Serve) -> SocketAddr {
+    pub(super) fn listen_address(&self, serve: &Serve) -> SocketAddr {
         let advertised = self.cluster().and_then(|it| it.advertised());
         serve.address.address(advertised)
     }

@@ -19,7 +19,7 @@ use wasmrun_model::wire::{
 };
 use wasmrun_net::ByteStream;
 
-use super::{MOST_SERVICES, Running};
+use super::services::{MOST_SERVICES, Running};
 use crate::cluster::{ServiceKey, ServiceRecord, ServicesError, Wanted};
 use crate::peers::ask::{Answer, Asked, Question};
 use crate::records::ids::random;
