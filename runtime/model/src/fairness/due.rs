@@ -35,6 +35,11 @@ impl Tenants {
         })
     }
 
+    /// Whether a tenant is this one, or part of it.
+    pub fn is_part_of(&self, ix: TenantIx, of: TenantIx) -> bool {
+        self.and_above(ix).any(|it| it == of)
+    }
+
     /// What CPU the work of a tenant itself uses, without that of tenants that are part of it.
     pub fn cpu_of_own_work(&self, ix: TenantIx) -> Amount {
         self.get(ix).own_work().get(&ResourceName::CPU)

@@ -334,6 +334,10 @@ impl Scheduler {
         if !may_start || it.head(lane).is_none_or(|(_, first)| first != task) {
             return;
         }
+        // Others of its tenant may have come to be at the quota meanwhile.
+        if self.tenants.has_quotas() && !self.lane_has_room(it, lane) {
+            return;
+        }
         let spot = match self.fits(class, task) {
             Fits::At(spot) => spot,
             Fits::Somewhere => self.choose_spot(class, lane),

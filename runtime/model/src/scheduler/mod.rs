@@ -235,6 +235,9 @@ impl Scheduler {
     pub fn note(&mut self, now: Instant, event: Event) {
         self.is_noted = true;
         self.now = self.now.max(now);
+        if !matches!(event, Event::Tick) {
+            self.preemption.has_news();
+        }
         self.settle_estate();
         self.apply(event);
         self.end_patience();

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::class::{ClassIx, Gate, Wants};
 use super::lane::Turn;
 use super::record::TaskIx;
@@ -38,6 +40,9 @@ const ROUND_MAX: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 /// For how many of those who are due CPU something is looked for each time.
 const CLAIMS: usize = 16;
+/// For each so many tasks that are the first of their line, [`PAUSE`] is longer by as much again: a look costs some microseconds
+/// for each of them.
+const HEADS: usize = 100;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -51,6 +56,12 @@ pub(super) struct Preemption {
     paused: BTreeMap<TaskIx, Pauses>,
     /// When it is looked next.
     look_at: Instant,
+    /// At how many tasks that are the first of their line it was looked last.
+    heads: usize,
+    /// At which claim the next look begins.
+    from: usize,
+    /// At how many claims it was looked in vain since anything has changed.
+    in_vain: usize,
     deadline: Option<Instant>,
 }
 
@@ -138,7 +149,9 @@ impl fmt::Display for PausedFor {
 /// What a tenant is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    Minimum,
+    /// This one is below its minimum: the tenant, or one that it is part of.
+    Minimum(TenantIx),
+    /// The tenant has no CPU.
     Share,
 }
 
@@ -158,9 +171,25 @@ impl Preemption {
         self.asked.contains_key(&ix)
     }
 
-    /// Then, or sooner.
+    /// Something has happened: a claim that could not be served may be by now.
+    #[inline]
+    pub(super) fn has_news(&mut self) {
+        self.in_vain = 0;
+    }
+
+    /// Then, or sooner, there may be something to do.
     fn come_back_at(&mut self, at: Instant) {
+        self.has_news();
+        self.look_again_at(at);
+    }
+
+    fn look_again_at(&mut self, at: Instant) {
         self.deadline = Some(self.deadline.map_or(at, |before| before.min(at)));
+    }
+
+    /// How much longer than [`PAUSE`] it waits between two looks.
+    fn longer(&self) -> Duration {
+        PAUSE.saturating_mul(u32::try_from(self.heads / HEADS).unwrap_or(u32::MAX))
     }
 
     /// Nobody is due anything.
@@ -209,6 +238,7 @@ impl Scheduler {
             return;
         }
         let claims = self.claims();
+        self.preemption.look_at = self.now + PAUSE + self.preemption.longer();
         if claims.is_empty() {
             return;
         }
@@ -218,27 +248,40 @@ impl Scheduler {
         let waiting = claims.iter().map(|claim| claim.tenant);
         let waiting = waiting.chain(self.preemption.waiting.keys().copied());
         let parts = self.tenants.cpu_parts(&active.chain(waiting).collect());
-        for claim in claims.iter().take(CLAIMS) {
+        // By turns: those whom no pause helps must not hide those behind them.
+        let (all, some) = (claims.len(), claims.len().min(CLAIMS));
+        let from = match all > some {
+            true => self.preemption.from % all,
+            false => 0,
+        };
+        for claim in claims.iter().cycle().skip(from).take(some) {
             if self.serve(claim, &holders, &parts) {
+                self.preemption.from = 0;
                 return;
             }
+        }
+        self.preemption.from = from + some;
+        self.preemption.in_vain += some;
+        if self.preemption.in_vain < all {
+            self.preemption.look_again_at(self.preemption.look_at);
         }
     }
 
     /// The tasks that are the first of their line, of tenants that are due CPU and have waited long enough.
     fn claims(&mut self) -> Vec<Claim> {
-        let mut dues: BTreeMap<TenantIx, Option<Due>> = BTreeMap::new();
-        let mut claims = Vec::new();
+        let mut dues: BTreeMap<TenantIx, SmallVec<[Due; 2]>> = BTreeMap::new();
+        let (mut claims, mut heads) = (Vec::new(), 0);
         for (class, it) in self.classes.iter() {
             if it.gate != Gate::Parked || it.is_grouped() || it.key.wants == Wants::Call {
                 continue;
             }
             for (_, turn, task) in it.heads() {
                 let tenant = self.tasks[task].tenant;
-                let due = *dues.entry(tenant).or_insert_with(|| self.due(tenant));
-                claims.extend(due.map(|due| Claim {
+                heads += 1;
+                let dues = dues.entry(tenant).or_insert_with(|| self.dues(tenant));
+                claims.extend(dues.iter().map(|due| Claim {
                     tenant,
-                    due,
+                    due: *due,
                     turn,
                     class,
                     task,
@@ -247,11 +290,13 @@ impl Scheduler {
         }
         let now = self.now;
         let preemption = &mut self.preemption;
-        preemption
-            .waiting
-            .retain(|tenant, _| dues.get(tenant) == Some(&Some(Due::Share)));
+        preemption.heads = heads;
+        preemption.waiting.retain(|tenant, _| {
+            let dues = dues.get(tenant);
+            dues.is_some_and(|dues| dues.contains(&Due::Share))
+        });
         claims.retain(|claim| {
-            if claim.due == Due::Minimum {
+            if claim.due != Due::Share {
                 return true;
             }
             let since = *preemption.waiting.entry(claim.tenant).or_insert(now);
@@ -262,7 +307,10 @@ impl Scheduler {
             is_long
         });
         // Minima come first, and shares in the order in which tenants came to wait for them.
-        let since = |claim: &Claim| self.preemption.waiting.get(&claim.tenant);
+        let since = |claim: &Claim| match claim.due {
+            Due::Minimum(_) => None,
+            Due::Share => self.preemption.waiting.get(&claim.tenant),
+        };
         claims.sort_by(|one, other| {
             let keys = self.tenants.order(one.tenant, other.tenant);
             let waited = since(one).cmp(&since(other));
@@ -271,12 +319,13 @@ impl Scheduler {
         claims
     }
 
-    fn due(&self, tenant: TenantIx) -> Option<Due> {
-        if self.tenants.below_min(tenant).is_some() {
-            return Some(Due::Minimum);
-        }
+    /// What a tenant is due. One that has no CPU is due its share, too: it may be others of the tenant below its minimum who
+    /// have all, and they make that one no larger.
+    fn dues(&self, tenant: TenantIx) -> SmallVec<[Due; 2]> {
+        let minimum = self.tenants.below_min(tenant).map(Due::Minimum);
         let used = self.tenants.cpu_of_own_work(tenant);
-        used.is_zero().then_some(Due::Share)
+        let share = used.is_zero().then_some(Due::Share);
+        minimum.into_iter().chain(share).collect()
     }
 
     /// Begins a round for a task, if there are tasks that can pause for it.
@@ -307,18 +356,19 @@ impl Scheduler {
     }
 
     fn begin_round(&mut self, claim: &Claim, victims: Vec<TaskIx>) {
-        let below = self.tenants.below_min(claim.tenant);
-        let tenant = self.tenants.get(below.unwrap_or(claim.tenant));
         for ix in &victims {
             let task = &self.tasks[*ix];
             let why = match claim.due {
-                Due::Minimum => PausedFor::Minimum {
-                    tenant: tenant.name().clone(),
-                    used: tenant.used(&ResourceName::CPU),
-                    minimum: tenant.config().min_share.get(&ResourceName::CPU),
-                },
+                Due::Minimum(below) => {
+                    let tenant = self.tenants.get(below);
+                    PausedFor::Minimum {
+                        tenant: tenant.name().clone(),
+                        used: tenant.used(&ResourceName::CPU),
+                        minimum: tenant.config().min_share.get(&ResourceName::CPU),
+                    }
+                }
                 Due::Share => PausedFor::Share {
-                    tenant: tenant.name().clone(),
+                    tenant: self.tenants.get(claim.tenant).name().clone(),
                     above: task.terms.tenant.clone(),
                 },
             };
@@ -402,7 +452,7 @@ impl Scheduler {
             }
         }
         // There may be another who is due something.
-        self.preemption.look_at = self.now;
+        self.preemption.look_at = self.now + self.preemption.longer();
         self.start_first(round.class, round.task);
     }
 

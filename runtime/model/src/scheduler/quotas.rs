@@ -104,7 +104,7 @@ impl Scheduler {
     }
 
     /// Whether the first task of a lane has room under all quotas.
-    fn lane_has_room(&self, class: &Class, lane: TenantIx) -> bool {
+    pub(super) fn lane_has_room(&self, class: &Class, lane: TenantIx) -> bool {
         let Some((_, task)) = class.head(lane) else {
             return false;
         };

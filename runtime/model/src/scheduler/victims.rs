@@ -174,9 +174,12 @@ impl Scheduler {
         let (mut tasks, mut later) = (Vec::new(), None);
         for ix in &on.tasks {
             let task = &self.tasks[*ix];
-            let gives = gives.entry(task.tenant).or_insert_with(|| {
-                let is_above = || self.tenants.is_above_part(task.tenant, parts);
-                task.tenant != claim.tenant && (claim.due == Due::Minimum || is_above())
+            let gives = gives.entry(task.tenant).or_insert_with(|| match claim.due {
+                // What those that are part of it give each other makes it no larger.
+                Due::Minimum(below) => !self.tenants.is_part_of(task.tenant, below),
+                Due::Share => {
+                    task.tenant != claim.tenant && self.tenants.is_above_part(task.tenant, parts)
+                }
             });
             let cpu = self.cpu_of(*ix);
             if !*gives || !self.tenants.may_give(task.tenant, cpu, &given) {
@@ -195,7 +198,7 @@ impl Scheduler {
             let most = of_part(other.tenant).cmp(&of_part(one.tenant));
             let last = (other.since, other.sequence).cmp(&(one.since, one.sequence));
             most.then(match claim.due {
-                Due::Minimum => last,
+                Due::Minimum(_) => last,
                 // By turns: else three tenants that share two CPUs would share one.
                 Due::Share => last.reverse(),
             })

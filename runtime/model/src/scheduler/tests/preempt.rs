@@ -228,6 +228,94 @@ fn actors_keep_their_cpu() {
 }
 
 #[test]
+fn a_minimum_is_not_taken_from_what_is_part_of_it() {
+    let mut it = Harness::local(TWO);
+    settle(&mut it, "org", r#"{"min_share": {"CPU": 4}}"#);
+    for at in 1..=2 {
+        it.submit(task(at, ONE).tenant("org/x"));
+        it.accept(at);
+    }
+    it.now_ms += 100;
+    // org has 2 of 4, whoever of it has them.
+    assert_eq!(it.submit(task(3, ONE).tenant("org/y")), NOTHING);
+    assert_eq!(it.wait(900), NOTHING);
+    // But y is due a part of what org has.
+    assert_eq!(it.wait(100), ["pause t1"]);
+    assert_eq!(it.pause(1), ["start t3 on n0"]);
+    it.accept(3);
+    let says = "tenant org/y had no CPU, and tenant org/x more than its share";
+    assert!(it.explain(1).contains(says));
+    assert_eq!(it.wait(60_000), NOTHING);
+}
+
+#[test]
+fn those_whom_no_pause_helps_do_not_hide_others() {
+    let both = r#"{"CPU": 1, "GPU": 1}"#;
+    let mut it = Harness::local(r#"{"CPU": 2, "GPU": 1}"#);
+    it.submit(task(1, both).tenant("A"));
+    it.submit(task(2, ONE).tenant("A"));
+    it.accept(1);
+    it.accept(2);
+    for at in 10..50 {
+        it.submit(task(at, both).tenant(&format!("G{at}")));
+    }
+    it.wait(10);
+    it.submit(task(3, ONE).tenant("Z"));
+    let mut said = Vec::new();
+    for _ in 0..120 {
+        said.extend(it.wait(10));
+    }
+    assert_eq!(said, ["pause t1"]);
+    assert_eq!(it.pause(1), ["start t3 on n0"]);
+    it.accept(3);
+    // All were looked at in vain by then: it does not look again and again.
+    for _ in 0..10 {
+        assert_eq!(it.wait(10), NOTHING);
+    }
+    assert_eq!(it.scheduler.preempts_at(), None);
+}
+
+#[test]
+fn who_has_come_to_its_quota_meanwhile_does_not_go_on() {
+    let mut it = Harness::local(TWO);
+    let due = r#"{"min_share": {"CPU": 2}, "quota": {"max": {"CPU": 2}}}"#;
+    settle(&mut it, "B", due);
+    it.submit(task(1, ONE).tenant("B"));
+    it.accept(1);
+    it.block(1);
+    for at in 2..=3 {
+        it.submit(task(at, ONE).tenant("A"));
+        it.accept(at);
+    }
+    it.now_ms += 100;
+    assert_eq!(it.unblock(1), ["pause t3"]);
+    it.elsewhere(1, "B", r#"{"CPU": 2}"#);
+    assert_eq!(it.pause(3), ["resume t3"]);
+    assert_eq!(it.elsewhere(2, "B", r#"{"CPU": 1}"#), NOTHING);
+    assert_eq!(it.finish(2), ["t2 finished", "resume t1"]);
+}
+
+/// A look at 1,000 lines takes a millisecond or more, under the lock of the node.
+#[test]
+fn of_many_tenants_it_is_looked_less_often_who_is_due() {
+    let mut it = Harness::local(ONE);
+    it.submit(task(0, ONE).tenant("A"));
+    it.accept(0);
+    for number in 0..1_000 {
+        let mut spec = task(0, ONE).tenant(&format!("t{number}"));
+        spec.id = driver_id(1).task(number);
+        it.scheduler.handle(Instant::ZERO, Event::Submit(spec));
+    }
+    let looks = looks_of(|| {
+        for ms in 1..90 {
+            let now = Instant::ZERO + Duration::from_millis(10 * ms);
+            it.scheduler.handle(now, Event::Tick);
+        }
+    });
+    assert!((5_000..20_000).contains(&looks), "{looks}");
+}
+
+#[test]
 fn it_can_be_switched_off() {
     let mut it = full(MIN);
     let off = Settings::default().with(Setting::Preemption(false));

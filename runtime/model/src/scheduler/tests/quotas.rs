@@ -7,7 +7,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fairness::{Quota, TenantConfig};
-use crate::resource::{Amount, ResourceName};
 
 const ONE: &str = r#"{"CPU": 1}"#;
 
@@ -21,6 +20,20 @@ impl Harness {
         self.event(Event::SetTenant {
             tenant: tenant.parse().expect("a name"),
             config: config.into(),
+        })
+    }
+
+    /// Node n1, which has nothing, says what a tenant uses there.
+    pub(super) fn elsewhere(&mut self, version: u64, tenant: &str, used: &str) -> Vec<String> {
+        let used = serde_json::from_str(used).expect("amounts");
+        self.event(Event::PeerView {
+            node: info(1, 1, ""),
+            view: Box::new(PeerView {
+                version,
+                resources: resources("{}").report(),
+                queue: QueueReport::default(),
+                usage: BTreeMap::from([(tenant.parse().expect("a name"), used)]),
+            }),
         })
     }
 }
@@ -107,22 +120,10 @@ fn a_blocked_task_has_its_cpu_back_within_the_quota() {
 fn what_others_use_counts() {
     let mut it = Harness::local(r#"{"CPU": 8}"#);
     it.quota("a", r#"{"max": {"CPU": 2}}"#);
-    let view = |version, cpus| {
-        let used = ResourceSet::new().with(ResourceName::CPU, Amount::units(cpus));
-        Event::PeerView {
-            node: info(1, 1, ""),
-            view: Box::new(PeerView {
-                version,
-                resources: resources("{}").report(),
-                queue: QueueReport::default(),
-                usage: BTreeMap::from([("a/x".parse().expect("a name"), used)]),
-            }),
-        }
-    };
-    it.event(view(1, 2));
+    it.elsewhere(1, "a/x", r#"{"CPU": 2}"#);
     let started = it.submit(task(1, ONE).tenant("a/y"));
     assert!(started.is_empty(), "{started:?}");
-    assert_eq!(it.event(view(2, 1)), ["start t1 on n0"]);
+    assert_eq!(it.elsewhere(2, "a/x", ONE), ["start t1 on n0"]);
 }
 
 const TENANTS: [&str; 6] = ["a", "a/x", "a/y", "a/x/1", "b", "b/z"];
