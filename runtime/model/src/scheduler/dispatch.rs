@@ -69,13 +69,13 @@ impl Scheduler {
             self.watches.find(node, pools, &mut found);
         }
         let mut best: Option<(ClassIx, TenantIx, Turn, Fits)> = None;
-        let mut keeps_more = false;
+        let mut keeps_other = false;
         for ix in found.drain(..) {
             if is_full && self.classes[ix].key.wants == Wants::Start {
                 continue;
             }
-            let Some(tenant) = self.turn_in(ix) else {
-                self.hold(ix);
+            let Some(tenant) = self.turn_to_start_in(ix) else {
+                keeps_other |= self.hold(ix);
                 continue;
             };
             let head = self.classes[ix].head(tenant);
@@ -93,14 +93,14 @@ impl Scheduler {
                 Fits::Nowhere => {
                     self.park(ix);
                     self.note_held(ix, tenant, task);
-                    keeps_more |= self.keep_for_resume(ix);
+                    keeps_other |= self.keep_for_resume(ix);
                 }
                 fits => best = Some((ix, tenant, turn, fits)),
             }
         }
         self.found = found;
-        if keeps_more {
-            // Who was seen to fit may not fit beside that.
+        if keeps_other {
+            // Who was seen to fit may not fit beside that, and who did not may.
             return self.pick();
         }
         let Some((class, tenant, _, fits)) = best else {

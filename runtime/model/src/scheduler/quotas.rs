@@ -10,7 +10,7 @@
 use super::Scheduler;
 use super::class::{Class, ClassIx, Wants};
 use super::record::{Owner, TaskIx};
-use crate::cluster::Strategy;
+use crate::cluster::{NodeIx, Strategy};
 use crate::fairness::{Ask, AtQuota, BeyondQuota, TenantIx, TenantName, TooManyWaiting};
 use crate::group::GroupSpec;
 use crate::id::GroupId;
@@ -77,6 +77,21 @@ impl Scheduler {
         }
     }
 
+    /// The same. But where a task has room for one of its variants alone, and only another one is free, those behind it come
+    /// before it.
+    pub(super) fn turn_to_start_in(&mut self, ix: ClassIx) -> Option<TenantIx> {
+        let first = self.turn_in(ix)?;
+        let class = &self.classes[ix];
+        if !self.tenants.has_quotas() || class.rule().alternatives.len() == 1 {
+            return Some(first);
+        }
+        let fits = class.first_where(&|tenant, has_lane| match has_lane {
+            true => self.lane_may_fit(class, tenant),
+            false => self.may_have_room(class, tenant),
+        });
+        Some(fits.unwrap_or(first))
+    }
+
     /// The tenant whose turn it was when somebody looked last, of those with room under their quotas now; cheaper.
     pub(super) fn turn_lately_in(&self, class: &Class) -> Option<TenantIx> {
         match self.tenants.has_quotas() {
@@ -113,6 +128,19 @@ impl Scheduler {
         rule.alternatives.iter().any(|request| {
             self.at_quota(tenant, rule, wants, request).is_none()
                 || wants.is_to_go_on() && !self.may_have_cpu(tenant, request)
+        })
+    }
+
+    /// Whether a variant for which the first task of a lane has room is free on some node here.
+    fn lane_may_fit(&self, class: &Class, lane: TenantIx) -> bool {
+        let Some((_, task)) = class.head(lane) else {
+            return false;
+        };
+        let tenant = self.tasks[task].tenant;
+        let (rule, wants) = (class.rule(), class.key.wants);
+        rule.alternatives.iter().any(|request| {
+            let is_free = |node: &NodeIx| self.can_take(*node, request);
+            self.own.iter().any(is_free) && self.at_quota(tenant, rule, wants, request).is_none()
         })
     }
 
@@ -212,12 +240,14 @@ impl Scheduler {
         }
     }
 
-    /// Nobody in a class has room under its quotas.
-    pub(super) fn hold(&mut self, ix: ClassIx) {
-        if self.classes[ix].in_line > 0 {
-            self.park(ix);
-            self.quota_held.insert(ix);
+    /// Nobody in a class has room under its quotas, so no CPU is kept for it. Whether some was.
+    pub(super) fn hold(&mut self, ix: ClassIx) -> bool {
+        if self.classes[ix].in_line == 0 {
+            return false;
         }
+        self.park(ix);
+        self.quota_held.insert(ix);
+        self.let_cpu_go(ix)
     }
 
     /// Somebody else may be the first in a class that waits for room: of another tenant, which has some.

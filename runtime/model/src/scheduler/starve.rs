@@ -428,20 +428,27 @@ impl Scheduler {
 
     /// CPU is kept until the last of a class goes on.
     fn stop_keeping_cpu(&mut self, class: ClassIx) {
-        let place = self.resumes_at(class);
-        let Some(place) = place.filter(|_| self.classes[class].in_line == 0) else {
-            return;
-        };
-        let Some(classes) = self.starving.resuming.get_mut(&place) else {
-            return;
-        };
-        if classes.remove(&class) {
-            if classes.is_empty() {
-                self.starving.resuming.remove(&place);
-            }
-            self.keep_cpu(place);
-            self.wake(place.0);
+        if self.classes[class].in_line == 0 {
+            self.let_cpu_go(class);
         }
+    }
+
+    /// No CPU is kept for a class of blocked tasks any more. Whether some was.
+    pub(super) fn let_cpu_go(&mut self, class: ClassIx) -> bool {
+        let Some(place) = self.resumes_at(class) else {
+            return false;
+        };
+        let classes = self.starving.resuming.get_mut(&place);
+        let Some(classes) = classes.filter(|it| it.contains(&class)) else {
+            return false;
+        };
+        classes.remove(&class);
+        if classes.is_empty() {
+            self.starving.resuming.remove(&place);
+        }
+        self.keep_cpu(place);
+        self.wake(place.0);
+        true
     }
 
     /// A node goes, and with it whatever is kept there.

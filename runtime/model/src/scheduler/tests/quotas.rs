@@ -126,6 +126,41 @@ fn what_others_use_counts() {
     assert_eq!(it.elsewhere(2, "a/x", ONE), ["start t1 on n0"]);
 }
 
+#[test]
+fn no_cpu_is_kept_for_who_is_at_a_quota() {
+    let mut it = Harness::local(r#"{"CPU": 2}"#);
+    it.quota("a", r#"{"max": {"CPU": 2}}"#);
+    it.submit(task(1, ONE).tenant("a"));
+    it.accept(1);
+    it.block(1);
+    for at in 2..=4 {
+        it.submit(task(at, ONE).tenant("b"));
+    }
+    // It is kept for the first that is to go on, until that may not have it.
+    assert!(it.unblock(1).is_empty());
+    it.elsewhere(1, "a", r#"{"CPU": 2}"#);
+    assert_eq!(it.finish(2), ["t2 finished", "start t4 on n0"]);
+    it.elsewhere(2, "a", ONE);
+    it.submit(task(5, ONE).tenant("b"));
+    assert_eq!(it.finish(3), ["t3 finished", "resume t1"]);
+}
+
+#[test]
+fn who_has_room_for_what_is_not_free_holds_up_nobody() {
+    let either = |at: u8, tenant: &str| {
+        let spec = task(at, ONE).tenant(tenant);
+        spec.rule(|rule| rule.alternatives.push(request(r#"{"GPU": 1}"#)))
+    };
+    let mut it = Harness::local(r#"{"CPU": 1, "GPU": 1}"#);
+    it.quota("a", r#"{"max": {"GPU": 0}}"#);
+    it.submit(task(1, ONE).tenant("b"));
+    assert!(it.submit(either(2, "a")).is_empty());
+    assert_eq!(it.submit(either(3, "b")), ["start t3 on n0"]);
+    assert!(it.submit(either(4, "b")).is_empty());
+    assert_eq!(it.finish(3), ["t3 finished", "start t4 on n0"]);
+    assert_eq!(it.finish(1), ["t1 finished", "start t2 on n0"]);
+}
+
 const TENANTS: [&str; 6] = ["a", "a/x", "a/y", "a/x/1", "b", "b/z"];
 
 proptest! {
