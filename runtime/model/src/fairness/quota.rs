@@ -247,7 +247,7 @@ impl Tenants {
     }
 
     /// A tenant and all that it is part of.
-    fn above(&self, ix: TenantIx) -> impl Iterator<Item = &Tenant> {
+    pub(super) fn above(&self, ix: TenantIx) -> impl Iterator<Item = &Tenant> {
         let first = Some(self.get(ix));
         std::iter::successors(first, |tenant| Some(self.get(tenant.parent()?)))
     }
@@ -366,5 +366,27 @@ mod tests {
         assert!(here.at_quota(a, ask(&ResourceSet::new())).is_some());
         here.clear_remote(node);
         assert_eq!(here.get(a).sandboxes(), 1);
+    }
+
+    #[test]
+    fn no_report_makes_sums_overflow() {
+        let mut tenants = table(&[("a", r#"{"max_tasks":3}"#)]);
+        let all = |name: &str| ResourceSet::new().with(name.parse().unwrap(), Amount::MAX);
+        let mut usage = all("wasmrun/sandboxes");
+        usage.add(&all("wasmrun/actors")).unwrap();
+        let report: BTreeMap<TenantName, ResourceSet> = (0..20_000)
+            .map(|at| (format!("a/{at}").parse().unwrap(), usage.clone()))
+            .collect();
+        let nodes = [1, 2].map(|byte| NodeId::from_bytes([byte; 16]));
+        for node in nodes {
+            tenants.set_remote(node, &report).unwrap();
+        }
+        let a = tenants.find(&"a".parse().unwrap()).unwrap();
+        assert_eq!(tenants.get(a).cpu_of_actors_elsewhere(), Amount::MAX);
+        for node in nodes {
+            tenants.clear_remote(node);
+        }
+        assert_eq!(tenants.get(a).sandboxes(), 0);
+        assert_eq!(tenants.get(a).cpu_of_actors_elsewhere(), Amount::ZERO);
     }
 }

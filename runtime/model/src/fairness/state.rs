@@ -47,6 +47,8 @@ pub struct Tenant {
     pub(super) own_sandboxes: u32,
     /// How many it and those below it have, here and elsewhere.
     pub(super) sandboxes: u64,
+    /// What actors of it and those below it have of CPUs at other nodes, in steps.
+    pub(super) actors_elsewhere: u128,
     /// How many tasks of it and those below it wait here.
     pub(super) waiting: u64,
     pub(super) first_submission: Option<Instant>,
@@ -77,6 +79,7 @@ impl Tenant {
             own: None,
             own_sandboxes: 0,
             sandboxes: 0,
+            actors_elsewhere: 0,
             waiting: 0,
             first_submission: None,
             first_of_all: None,
@@ -121,6 +124,11 @@ impl Tenant {
     /// How many sandboxes it and those below it have: here, and at other nodes where some quota bounds them.
     pub fn sandboxes(&self) -> u64 {
         self.sandboxes
+    }
+
+    /// What actors of it and those below it have of CPUs at other nodes, where some quota bounds their CPU.
+    pub fn cpu_of_actors_elsewhere(&self) -> Amount {
+        u64::try_from(self.actors_elsewhere).map_or(Amount::MAX, Amount::from_steps)
     }
 
     /// How many tasks of it and those below it wait here.

@@ -65,10 +65,20 @@ type Report = BTreeMap<TenantIx, Reported>;
 struct Reported {
     amounts: ResourceSet,
     sandboxes: u64,
+    /// In steps.
+    cpu_of_actors: u64,
 }
 
-/// What sandboxes are called among the amounts that nodes report. Nodes should not offer a resource of this name.
+/// How the names begin of what nodes report among the amounts and is no resource. No node may offer one of such a name.
+pub const RESERVED: &str = "wasmrun/";
+/// Sandboxes.
 const SANDBOXES: &str = "wasmrun/sandboxes";
+/// What actors have of CPUs, which they have for as long as they live.
+const CPU_OF_ACTORS: &str = "wasmrun/actors";
+
+fn reported_as(name: &str) -> ResourceName {
+    name.parse().expect("it is a name")
+}
 
 impl Tenants {
     /// No tenants, and a cluster of nothing.
@@ -290,12 +300,17 @@ impl Tenants {
                 return Err(TooManyTenants { name: name.clone() });
             }
         }
-        let sandboxes: ResourceName = SANDBOXES.parse().expect("it is a name");
+        let [sandboxes, actors] = [SANDBOXES, CPU_OF_ACTORS].map(reported_as);
         let mut report = Report::new();
         for (name, amounts) in usage.iter().filter(|(_, amounts)| !amounts.is_empty()) {
             let mut amounts = amounts.clone();
-            let sandboxes = amounts.remove(&sandboxes).steps() / Amount::STEPS_PER_UNIT;
-            let reported = Reported { amounts, sandboxes };
+            // No node has more than that, and so no sum overflows, whatever it says.
+            let sandboxes = amounts.remove(&sandboxes).whole_units();
+            let reported = Reported {
+                sandboxes: sandboxes.min(u32::MAX.into()),
+                cpu_of_actors: amounts.remove(&actors).steps(),
+                amounts,
+            };
             report.insert(self.intern(name)?, reported);
         }
         Ok(self.replace_remote(node, report))
@@ -313,20 +328,33 @@ impl Tenants {
         if !self.has_quotas() {
             return report;
         }
-        let name: ResourceName = SANDBOXES.parse().expect("it is a name");
-        for tenant in self.tenants.iter().filter(|it| it.own_sandboxes > 0) {
-            let mut next = Some(tenant);
-            let mut is_bounded = false;
-            while let Some(tenant) = next {
-                is_bounded |= tenant.config.quota.max_tasks.is_some();
-                next = tenant.parent.map(|parent| self.get(parent));
-            }
-            if is_bounded {
+        let name = reported_as(SANDBOXES);
+        let is_bounded = |tenant: &Tenant| tenant.config.quota.max_tasks.is_some();
+        for (ix, tenant) in self.iter().filter(|(_, it)| it.own_sandboxes > 0) {
+            if self.above(ix).any(is_bounded) {
                 let amounts = report.entry(tenant.name.clone()).or_default();
                 amounts.set(name.clone(), Amount::units(tenant.own_sandboxes));
             }
         }
         report
+    }
+
+    /// Adds to a report what an actor of a tenant has of CPUs here, if a quota bounds that: whoever waits for that CPU waits
+    /// in vain.
+    pub fn report_actor(
+        &self,
+        report: &mut BTreeMap<TenantName, ResourceSet>,
+        ix: TenantIx,
+        cpu: Amount,
+    ) {
+        let is_bounded = |tenant: &Tenant| tenant.config.quota.max.contains_key(&ResourceName::CPU);
+        if cpu.is_zero() || !self.above(ix).any(is_bounded) {
+            return;
+        }
+        let name = reported_as(CPU_OF_ACTORS);
+        let amounts = report.entry(self.get(ix).name.clone()).or_default();
+        let sum = amounts.get(&name).checked_add(cpu);
+        amounts.set(name, sum.unwrap_or(Amount::MAX));
     }
 
     /// What each tenant uses in tasks that are accounted here, those that use nothing left out.
@@ -398,10 +426,15 @@ impl Tenants {
                     usage.add(&now.amounts, Part::Remote);
                 }
             });
-            let sandboxes = |of: &Report| of.get(ix).map_or(0, |it| it.sandboxes);
-            let (before, now) = (sandboxes(&old), sandboxes(&report));
+            let of = |report: &Report| {
+                let of = report.get(ix);
+                of.map_or((0, 0), |it| (it.sandboxes, it.cpu_of_actors))
+            };
+            let (before, now) = (of(&old), of(&report));
             self.for_all_above(*ix, |tenant| {
-                tenant.sandboxes = tenant.sandboxes - before + now;
+                tenant.sandboxes = tenant.sandboxes - before.0 + now.0;
+                let others = tenant.actors_elsewhere - u128::from(before.1);
+                tenant.actors_elsewhere = others + u128::from(now.1);
             });
         }
         if !report.is_empty() {

@@ -7,6 +7,8 @@
 //! A blocked task waits for room for its CPU as a new one does, but where actors have that room for as long as they live:
 //! there it goes on without, as it does on a node whose CPUs actors have.
 
+use std::collections::BTreeMap;
+
 use super::Scheduler;
 use super::class::{Class, ClassIx, Wants};
 use super::record::{Owner, TaskIx};
@@ -209,20 +211,40 @@ impl Scheduler {
         })
     }
 
-    /// What actors of a tenant, and of those below it, hold of CPUs here, outside of groups.
+    /// What actors of a tenant, and of those below it, hold of CPUs, outside of groups.
     fn cpu_of_actors_of(&self, tenant: TenantIx) -> Amount {
+        let all = self.cpu_of_actors_here();
+        let own = all.filter(|(it, _)| self.tenants.is_part_of(*it, tenant));
+        let here: u64 = own.map(|(_, cpu)| cpu.steps()).sum();
+        let elsewhere = self.tenants.get(tenant).cpu_of_actors_elsewhere();
+        Amount::from_steps(elsewhere.steps().saturating_add(here))
+    }
+
+    /// What each actor here holds of CPUs, outside of groups.
+    fn cpu_of_actors_here(&self) -> impl Iterator<Item = (TenantIx, Amount)> + '_ {
         let phases = [Phase::Dispatching, Phase::Running];
-        let there = phases.into_iter().flat_map(|it| self.tasks.in_phase(it));
-        let actors = there.filter(|ix| matches!(self.tasks[*ix].kind, TaskKind::Actor(_)));
-        let own = actors.filter(|ix| {
-            let first = Some(self.tasks[*ix].tenant);
-            let mut above = std::iter::successors(first, |it| self.tenants.get(*it).parent());
-            above.any(|it| it == tenant)
-        });
-        let held = own.filter_map(|ix| self.tasks[ix].state().held());
-        let held = held.filter(|it| it.bundle.is_none());
-        let parts = held.filter_map(|it| it.allocation.get(&ResourceName::CPU));
-        Amount::from_steps(parts.map(|part| part.amount().steps()).sum())
+        let there = phases
+            .into_iter()
+            .flat_map(move |it| self.tasks.in_phase(it));
+        there.filter_map(move |ix| {
+            let task = &self.tasks[ix];
+            let is_actor = matches!(task.kind, TaskKind::Actor(_));
+            let held = task.state().held();
+            let held = held.filter(|it| is_actor && it.bundle.is_none())?;
+            let part = held.allocation.get(&ResourceName::CPU)?;
+            Some((task.tenant, part.amount()))
+        })
+    }
+
+    /// What other nodes are told of what tenants use here.
+    pub(super) fn usage_report(&self) -> BTreeMap<TenantName, ResourceSet> {
+        let mut report = self.tenants.report();
+        if self.tenants.has_quotas() {
+            for (tenant, cpu) in self.cpu_of_actors_here() {
+                self.tenants.report_actor(&mut report, tenant, cpu);
+            }
+        }
+        report
     }
 
     /// What a class watches is not all that it waits for, if somebody in it is at a quota: notes it for when there is room.

@@ -156,7 +156,7 @@ impl Scheduler {
             version: 0,
             resources: self.own_report(),
             queue: self.own_queue(),
-            usage: self.tenants.report(),
+            usage: self.usage_report(),
         }
     }
 

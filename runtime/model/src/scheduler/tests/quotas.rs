@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fairness::{Quota, TenantConfig};
+use crate::fairness::{Quota, TenantConfig, TenantName};
 
 const ONE: &str = r#"{"CPU": 1}"#;
 
@@ -26,13 +26,18 @@ impl Harness {
     /// Node n1, which has nothing, says what a tenant uses there.
     pub(super) fn elsewhere(&mut self, version: u64, tenant: &str, used: &str) -> Vec<String> {
         let used = serde_json::from_str(used).expect("amounts");
+        let usage = BTreeMap::from([(tenant.parse().expect("a name"), used)]);
+        self.tells(version, usage)
+    }
+
+    fn tells(&mut self, version: u64, usage: BTreeMap<TenantName, ResourceSet>) -> Vec<String> {
         self.event(Event::PeerView {
             node: info(1, 1, ""),
             view: Box::new(PeerView {
                 version,
                 resources: resources("{}").report(),
                 queue: QueueReport::default(),
-                usage: BTreeMap::from([(tenant.parse().expect("a name"), used)]),
+                usage,
             }),
         })
     }
@@ -143,6 +148,26 @@ fn no_cpu_is_kept_for_who_is_at_a_quota() {
     it.elsewhere(2, "a", ONE);
     it.submit(task(5, ONE).tenant("b"));
     assert_eq!(it.finish(3), ["t3 finished", "resume t1"]);
+}
+
+#[test]
+fn who_waits_for_cpu_that_actors_have_elsewhere_goes_on_without() {
+    let quota = r#"{"max": {"CPU": 1}}"#;
+    let mut it = Harness::local(r#"{"CPU": 8}"#);
+    it.quota("a", quota);
+    it.submit(task(1, ONE).tenant("a/x"));
+    it.accept(1);
+    it.block(1);
+    it.elsewhere(1, "a/y", ONE);
+    assert!(it.unblock(1).is_empty(), "a task there ends some time");
+    let mut there = Harness::local(ONE);
+    there.quota("a", quota);
+    let mut create = task(2, ONE).tenant("a/y");
+    create.kind = TaskKind::Actor(actor_id(1));
+    there.submit(create);
+    let usage = there.scheduler.own_view().usage;
+    assert_eq!(it.tells(2, usage), ["resume t1"]);
+    it.finish(1);
 }
 
 #[test]
