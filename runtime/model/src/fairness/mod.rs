@@ -43,5 +43,5 @@ pub use quota::{Ask, AtQuota, BeyondQuota, Bound, Quota, TooManyWaiting};
 pub use ratio::{Ratio, Scale};
 pub use state::{Tenant, TenantCounters};
 pub use tenant::{ParseTenantNameError, TenantConfig, TenantName};
-pub use tenants::{MAX_TENANTS, RESERVED, TenantIx, Tenants, TooManyTenants};
+pub use tenants::{MAX_TENANTS, TenantIx, Tenants, TooManyTenants};
 pub use weight::{Weight, WeightError};

@@ -69,11 +69,9 @@ struct Reported {
     cpu_of_actors: u64,
 }
 
-/// How the names begin of what nodes report among the amounts and is no resource. No node may offer one of such a name.
-pub const RESERVED: &str = "wasmrun/";
-/// Sandboxes.
+/// What nodes report beside resources, under names that no resource may have ([`ResourceName::RESERVED`]): sandboxes.
 const SANDBOXES: &str = "wasmrun/sandboxes";
-/// What actors have of CPUs, which they have for as long as they live.
+/// And what actors have of CPUs, for as long as they live.
 const CPU_OF_ACTORS: &str = "wasmrun/actors";
 
 fn reported_as(name: &str) -> ResourceName {

@@ -219,6 +219,15 @@ pub enum CapacityError {
         /// The resource.
         name: ResourceName,
     },
+    /// A name of wasmrun's own.
+    #[error(
+        "{name} cannot be a resource: names that begin with {} are wasmrun's own; choose another one",
+        ResourceName::RESERVED
+    )]
+    Reserved {
+        /// The name.
+        name: ResourceName,
+    },
 }
 
 impl CapacityError {

@@ -37,6 +37,8 @@ impl ResourceName {
     pub const MEMORY: Self = Self(Repr::Memory);
     /// The longest name, in bytes.
     pub const MAX_LEN: usize = 128;
+    /// How names begin that no resource may have: nodes tell each other other sums under them.
+    pub const RESERVED: &str = "wasmrun/";
 
     /// The name as text.
     pub fn as_str(&self) -> &str {
@@ -56,6 +58,11 @@ impl ResourceName {
     /// Whether it is `memory`, whose amounts are bytes and may be written as sizes.
     pub fn is_memory(&self) -> bool {
         matches!(self.0, Repr::Memory)
+    }
+
+    /// Whether no resource may have this name.
+    pub fn is_reserved(&self) -> bool {
+        self.as_str().starts_with(Self::RESERVED)
     }
 
     /// Whether it is a user's own name, not a standard one.

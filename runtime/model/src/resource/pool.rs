@@ -38,6 +38,9 @@ impl Pool {
     /// A pool of the kind that the resource has by default: a sum for `memory`, units with ids for
     /// all else. Those need a whole number, of at most 1,048,576.
     pub fn for_name(name: &ResourceName, capacity: Amount) -> Result<Self, CapacityError> {
+        if name.is_reserved() {
+            return Err(CapacityError::Reserved { name: name.clone() });
+        }
         match PoolKind::fixed(name).unwrap_or(PoolKind::Indexed) {
             PoolKind::Indexed => IndexedPool::new(name, capacity).map(Self::Indexed),
             PoolKind::Sum => Ok(Self::sum(capacity)),
@@ -69,6 +72,9 @@ impl Pool {
                 name: name.clone(),
                 rest: text.into(),
             });
+        }
+        if name.is_reserved() {
+            return Err(CapacityError::Reserved { name: name.clone() }.into());
         }
         Ok(Self::sum(Amount::parse_for(name, text)?))
     }
@@ -387,6 +393,10 @@ mod tests {
         );
         let error = parse(&ResourceName::CPU, "sum:4").unwrap_err().to_string();
         assert!(error.ends_with("write CPU=4"), "{error}");
+        for amount in ["4", "sum:4"] {
+            let error = parse(&name("wasmrun/sandboxes"), amount).unwrap_err();
+            assert!(error.to_string().contains("are wasmrun's own"), "{error}");
+        }
         assert!(parse(&name("tokens"), "1048576").is_ok());
         assert!(
             parse(&name("tokens"), "1048577")
