@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 
 use super::Scheduler;
 use super::class::{Class, ClassIx, Wants};
+use super::place::Holders;
 use super::record::{Owner, TaskIx};
-use crate::cluster::{NodeIx, Strategy};
+use crate::cluster::{Basis, NodeFit, NodeIx, Strategy};
 use crate::fairness::{Ask, AtQuota, BeyondQuota, TenantIx, TenantName, TooManyWaiting};
 use crate::group::GroupSpec;
 use crate::id::GroupId;
@@ -138,12 +139,15 @@ impl Scheduler {
         let Some((_, task)) = class.head(lane) else {
             return false;
         };
-        let tenant = self.tasks[task].tenant;
-        let (rule, wants) = (class.rule(), class.key.wants);
-        rule.alternatives.iter().any(|request| {
-            let is_free = |node: &NodeIx| self.can_take(*node, request);
-            self.own.iter().any(is_free) && self.at_quota(tenant, rule, wants, request).is_none()
-        })
+        let within = self.rule_within_quota(task, class.rule());
+        let rule = within.as_ref().map_or(class.rule(), |(rule, _)| rule);
+        let task = &self.tasks[task];
+        let holders = Holders::of(task);
+        let demand = holders.demand(task, rule, Basis::Acquirable);
+        let fits = |node: NodeIx| self.cluster.fit_on(node, &demand) == Some(NodeFit::Available);
+        let is_meant = |node: &NodeIx| class.key.bound.is_none_or(|bound| bound == *node);
+        let mut nodes = self.own.iter().copied().filter(is_meant);
+        !rule.alternatives.is_empty() && nodes.any(fits)
     }
 
     /// The quota that a variant has no room under.
