@@ -11,7 +11,7 @@ use super::{
     Config, Effect, Event, Message, NodeInfo, Outcome, PeerView, Scheduler, Setting, Settings,
 };
 use crate::cluster::QueueReport;
-use crate::fairness::{Policy, Quota, TenantConfig};
+use crate::fairness::{Policy, Quota, TenantConfig, TenantName};
 use crate::group::{GroupAnswer, GroupKind, GroupMessage, GroupRequest, GroupSpec, Round};
 use crate::id::{ActorId, DriverId, GroupId, Incarnation, JobId, NodeId, ObjectId, TaskId};
 use crate::resource::{Amount, NodeResources, Request, ResourceName, ResourceSet};
@@ -288,7 +288,7 @@ impl Fuzz<'_> {
                     version: self.bytes.below(4).into(),
                     resources: self.resources().report(),
                     queue: QueueReport::default(),
-                    usage: BTreeMap::from([("a".parse().expect("a name"), self.amounts())]),
+                    usage: BTreeMap::from([(self.tenant(), self.usage())]),
                 }),
             },
             28 => {
@@ -375,6 +375,20 @@ impl Fuzz<'_> {
             )
     }
 
+    fn tenant(&mut self) -> TenantName {
+        let name = self.bytes.pick(&["a", "b", "c", "a/x"]);
+        name.parse().expect("a name")
+    }
+
+    /// What another node says that a tenant uses.
+    fn usage(&mut self) -> ResourceSet {
+        let of_actors = Amount::units(self.bytes.below(3).into());
+        let sandboxes = self.bytes.pick(&[Amount::ZERO, Amount::ONE, Amount::MAX]);
+        self.amounts()
+            .with("wasmrun/actors".parse().expect("a name"), of_actors)
+            .with("wasmrun/sandboxes".parse().expect("a name"), sandboxes)
+    }
+
     fn quota(&mut self) -> Quota {
         let max = self.amounts();
         let max = max.iter().map(|(name, amount)| (name.clone(), amount));
@@ -446,11 +460,7 @@ impl Fuzz<'_> {
             driver: DriverId::from_bytes([id.as_bytes()[0] % 2; 16]),
             job: JobId::from_bytes([id.as_bytes()[0] % 2; 16]),
             terms: Arc::new(Terms {
-                tenant: self
-                    .bytes
-                    .pick(&["a", "b", "c", "a/x"])
-                    .parse()
-                    .expect("a name"),
+                tenant: self.tenant(),
                 priority: i32::from(self.bytes.below(3)) - 1,
                 retries: self.bytes.below(3).into(),
                 retry_on_error: false,
