@@ -35,6 +35,8 @@ pub(super) struct Changes {
     who: String,
     from: String,
     tenant: TenantName,
+    /// The numbers of all requests that are not answered yet. No two have the same: each answer is to one.
+    unanswered: Mutex<HashSet<u64>>,
     open: Mutex<HashMap<u64, Open>>,
     /// How many these are.
     count: AtomicUsize,
@@ -82,11 +84,26 @@ impl Changes {
                 who,
                 from,
                 tenant: tenant.clone(),
+                unanswered: Mutex::default(),
                 open: Mutex::default(),
                 count: AtomicUsize::new(0),
                 kinds: Mutex::default(),
             })
         })
+    }
+
+    /// Whether no other request has this number that is not answered yet. With two of one number a client could have the audit
+    /// say of a change what came of something else.
+    fn has_own_number(&self, id: u64, request: &Request) -> bool {
+        match request {
+            // Parts of another, and what has no answer.
+            Request::Chunk(_)
+            | Request::Staged { .. }
+            | Request::Release(_)
+            | Request::ReleaseActor(_)
+            | Request::Unpin(_) => true,
+            _ => self.unanswered.lock().insert(id),
+        }
     }
 
     /// Notes a request until it is answered.
@@ -111,9 +128,26 @@ impl Changes {
         }
     }
 
+    /// A request is about to have its answer, and its number may be another's.
+    pub(super) fn is_over(&self, id: u64) {
+        self.unanswered.lock().remove(&id);
+    }
+
     /// A request is about to be answered.
     pub(super) fn answer(&self, id: u64, answer: &Response) {
-        if self.count.load(Ordering::Acquire) == 0 || matches!(answer, Response::Continue) {
+        // What comes before an answer, or behind it.
+        if matches!(
+            answer,
+            Response::Continue
+                | Response::Chunk(_)
+                | Response::Values(_)
+                | Response::Output(_)
+                | Response::Ended(_)
+        ) {
+            return;
+        }
+        self.is_over(id);
+        if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
         let Some(mut open) = self.open.lock().remove(&id) else {
@@ -198,6 +232,12 @@ impl Session {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether no other request has this number that is not answered yet, as far as that matters here.
+    pub(super) fn has_own_number(&self, id: u64, request: &Request) -> bool {
+        let changes = self.out.changes();
+        changes.is_none_or(|it| it.has_own_number(id, request))
     }
 
     fn is_own_cancellation(&self, request: &Request) -> bool {
@@ -388,6 +428,24 @@ mod tests {
             (&*row.who, row.tenant.as_deref()),
             ("user 1", Some("default"))
         );
+    }
+
+    #[test]
+    fn a_number_is_of_one_request_until_that_is_answered() {
+        let kept = kept();
+        let changes = kept.changes.as_ref().unwrap();
+        let has_own = |id, request: &Request| changes.has_own_number(id, request);
+        assert!(has_own(1, &Request::Kill("a".into())));
+        assert!(!has_own(1, &Request::Status));
+        assert!(has_own(2, &Request::Status));
+        // Those that belong to another, and have no answer.
+        assert!(has_own(1, &Request::Chunk(wire::Bytes(Vec::new()))));
+        assert!(has_own(1, &Request::Unpin(Vec::new())));
+        // What comes before an answer is none.
+        kept.answer(1, &Response::Continue);
+        assert!(!has_own(1, &Request::Status));
+        kept.answer(1, &refused());
+        assert!(has_own(1, &Request::Status));
     }
 
     #[test]

@@ -120,6 +120,9 @@ impl Out {
     /// Tells the client where a value is. The caller keeps the view until the client says that it has
     /// dropped it, and knows that it is of the client's tenant and has pages of its own.
     pub(super) async fn map(&self, id: u64, value: ToMap) -> Result<(), Gone> {
+        if let Some(changes) = &self.changes {
+            changes.is_over(id);
+        }
         self.push(Outgoing::Mapped(id, value)).await
     }
 

@@ -373,6 +373,12 @@ impl Serving {
 
     async fn take(&mut self, id: u64, mut request: Request) -> Result<(), Over> {
         let session = self.session.clone();
+        if !session.has_own_number(id, &request) {
+            let why = format_args!(
+                "two requests have the number {id}, and the first is not answered yet: give each a number of its own"
+            );
+            return Err(Over::Refused(0, refusal(RefusalKind::Usage, why)));
+        }
         session.resolve(&mut request);
         let noted = session.note(id, &request);
         let checked = noted.and_then(|()| session.caller.check(&session.tenant, &request));
