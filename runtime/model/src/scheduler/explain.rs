@@ -257,6 +257,8 @@ pub enum Waits {
     OthersTurn,
     /// For room under a quota.
     Quota(AtQuota),
+    /// For room under the quota of this tenant, of whose use nothing is to be told.
+    OthersQuota(TenantName),
     /// For one of the tasks that run to end: there may be no more of them at a time.
     Slot {
         /// How many.
@@ -524,9 +526,15 @@ impl Explanation {
     #[must_use]
     pub fn seen_by(mut self, sees: impl Fn(&TenantName) -> bool) -> Self {
         if let Waits::Turn { ahead: Some(ahead) } = &self.waits
-            && !sees(&ahead.ahead)
+            // One that the task's tenant is part of may stand for it.
+            && !(sees(&ahead.ahead) && sees(&ahead.behind))
         {
             self.waits = Waits::OthersTurn;
+        }
+        if let Waits::Quota(why) = &self.waits
+            && !sees(&why.tenant)
+        {
+            self.waits = Waits::OthersQuota(why.tenant.clone());
         }
         if let Waits::Pause { why, .. } = &mut self.waits {
             why.take_if(|why| !sees(why.tenant()));
@@ -583,6 +591,7 @@ impl fmt::Display for Waits {
             Self::Turn { ahead: None } => f.write_str("its turn"),
             Self::OthersTurn => f.write_str("its turn: another tenant is ahead"),
             Self::Quota(why) => write!(f, "room: {why}"),
+            Self::OthersQuota(tenant) => write!(f, "room: tenant {tenant} is at its quota"),
             Self::Slot { max_running } => write!(
                 f,
                 "one of {max_running} sandboxes: as many tasks run as may at a time; for more, start the node with a \

@@ -320,9 +320,16 @@ impl Scheduler {
             .at_quota(self.tenants.find(&owned.tenant)?, ask)
     }
 
-    /// Why a group is not ready, if it is not.
+    /// Why a group is not ready, if it is not. All who see the group are told, so what a tenant uses that its own is part of is
+    /// not in it.
     pub(super) fn why_group_waits(&self, group: &GroupId) -> Option<String> {
-        let quota = self.group_at_quota(group).map(|why| why.to_string());
+        let quota = self.group_at_quota(group).map(|why| {
+            let owned = self.groups.owned.get(group);
+            match owned.is_some_and(|it| it.tenant == why.tenant) {
+                true => why.to_string(),
+                false => format!("tenant {} is at its quota", why.tenant),
+            }
+        });
         quota.or_else(|| self.groups.why_not_ready(group))
     }
 

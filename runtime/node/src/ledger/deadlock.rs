@@ -292,9 +292,14 @@ impl Ledger {
         let held_up = held_up?;
         let count = self.blocked.len();
         // Whoever reads this may know of the other only if it is its own.
-        let is_own = self.tenant(&held_up) == self.tenant(&task);
+        let tenant = self.tenant(&task).cloned();
+        let is_own = self.tenant(&held_up) == tenant.as_ref();
         let which = match is_own {
-            true => format!("one of those: {}", self.explain(&held_up)?),
+            true => {
+                let why = self.explain(&held_up)?;
+                let why = why.seen_by(|it| tenant.as_ref() == Some(it));
+                format!("one of those: {why}")
+            }
             false => "they are another tenant's".to_owned(),
         };
         let (holders, more) = match captives {

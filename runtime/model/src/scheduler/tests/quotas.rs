@@ -7,6 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fairness::{Quota, TenantConfig, TenantName};
+use crate::group::{GroupKind, GroupSpec};
+use crate::id::GroupId;
+use crate::resource::{Amount, ResourceName};
 
 const ONE: &str = r#"{"CPU": 1}"#;
 
@@ -53,12 +56,40 @@ fn who_is_at_a_quota_waits_and_others_go_on() {
     let text = it.explain(3);
     let says = "it waits for room: tenant a is at its quota: CPU 2 of 2";
     assert!(text.contains(says), "{text}");
+    // Who does not have a hears nothing of what it uses.
+    let explanation = it.scheduler.explain(&task_id(3)).expect("a live task");
+    let text = explanation
+        .seen_by(|tenant| tenant.as_str() == "a/x")
+        .to_string();
+    let says = "it waits for room: tenant a is at its quota";
+    assert!(text.lines().any(|line| line.ends_with(says)), "{text}");
     // Of the same class, and behind it.
     assert!(it.submit(task(4, ONE).tenant("a")).is_empty());
     assert_eq!(it.submit(task(5, ONE).tenant("b")), ["start t5 on n0"]);
     // What a itself runs is beside what x does, and less.
     assert_eq!(it.finish(2), ["t2 finished", "start t4 on n0"]);
     assert_eq!(it.quota("a", "{}"), ["start t3 on n0"]);
+}
+
+#[test]
+fn a_group_that_waits_says_nothing_of_what_a_tenant_above_uses() {
+    let mut it = Harness::local(r#"{"CPU": 8}"#);
+    it.quota("a", r#"{"max": {"CPU": 2}}"#);
+    it.submit(task(1, r#"{"CPU": 2}"#).tenant("a/y"));
+    let mut why = |tenant: &str, number| {
+        let group = GroupId::of(node_id(0), [number; 8]);
+        let spec = GroupSpec::new(GroupKind::Pack, vec![request(ONE)]).expect("a group");
+        let tenant = tenant.parse().expect("a name");
+        it.event(Event::CreateGroup {
+            group,
+            spec,
+            tenant,
+        });
+        let view = it.scheduler.group(&group).expect("a group");
+        view.why.expect("it waits")
+    };
+    assert_eq!(why("a/x", 7), "tenant a is at its quota");
+    assert_eq!(why("a", 8), "tenant a is at its quota: CPU 2 of 2");
 }
 
 #[test]
