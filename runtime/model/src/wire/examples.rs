@@ -104,6 +104,8 @@ pub fn lists() -> Vec<Request> {
         What::Attempts,
         What::Services,
         What::Access,
+        What::Due,
+        What::Audit,
     ];
     all.map(|what| Request::List(List::of(what))).into()
 }

@@ -204,8 +204,9 @@ mod tests {
             ) => false,
             (_, "Scheduling") => role == Role::Operator || text == "Scheduling([])",
             (_, "List") => {
-                let of_operators = ["what: Tokens", "what: Clients", "what: Access"];
-                role == Role::Operator || !of_operators.iter().any(|it| text.contains(it))
+                let of_operators = ["Tokens", "Clients", "Access", "Audit"];
+                let mut of_operators = of_operators.iter().map(|it| format!("what: {it},"));
+                role == Role::Operator || !of_operators.any(|it| text.contains(&it))
             }
             (
                 _,
