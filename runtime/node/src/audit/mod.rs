@@ -35,10 +35,15 @@ const AGAIN: Duration = Duration::from_secs(1);
 const SAID_EVERY: Duration = Duration::from_secs(60);
 /// How long who reads the audit waits for what is about to be written.
 const SYNC: Duration = Duration::from_secs(2);
-/// How many lines a minute there are of those who are not let in. Of more it is counted how many.
-const MOST_STRANGERS: u64 = 100;
+/// How many lines a minute there are of what one client was refused, and of all who are not let in. Of more it is counted how
+/// many: they would take the room of others' lines.
+const MOST_REFUSED: u64 = 100;
 /// What is counted there.
 const MINUTE: Duration = Duration::from_secs(60);
+/// Of how many clients that was counted lately. Others take the places of those that were refused nothing for a minute.
+const MOST_COUNTED: usize = 10_000;
+/// All who are not let in: nobody is called so.
+const STRANGERS: &str = "";
 /// The longest text in a line, in bytes, but for the reason of a refusal.
 const MOST_TEXT: usize = 120;
 /// The longest of these.
@@ -161,7 +166,7 @@ pub(crate) struct Audit {
     unread: Mutex<Option<Receiver<Message>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     counts: Arc<Counts>,
-    strangers: Mutex<Strangers>,
+    refused: Mutex<BTreeMap<String, Refusals>>,
 }
 
 #[derive(Debug, Default)]
@@ -175,9 +180,9 @@ struct Counts {
     is_failing: AtomicBool,
 }
 
-/// Those who were not let in within the last minute.
-#[derive(Debug)]
-struct Strangers {
+/// What somebody was refused within the last minute.
+#[derive(Debug, Clone, Copy)]
+struct Refusals {
     since: Instant,
     count: u64,
 }
@@ -196,10 +201,7 @@ impl Audit {
             unread: Mutex::new(unread),
             thread: Mutex::default(),
             counts: Arc::default(),
-            strangers: Mutex::new(Strangers {
-                since: Instant::now(),
-                count: 0,
-            }),
+            refused: Mutex::default(),
         }
     }
 
@@ -266,29 +268,47 @@ impl Audit {
         }
     }
 
-    /// Adds a line about somebody who was not let in. Whoever wants to may make many of these.
-    pub(crate) fn add_stranger(&self, mut entry: Entry) {
-        let mut strangers = self.strangers.lock();
-        let mut left_out = 0;
-        if strangers.since.elapsed() >= MINUTE {
-            left_out = strangers.count.saturating_sub(MOST_STRANGERS);
-            *strangers = Strangers {
-                since: Instant::now(),
-                count: 0,
-            };
-        }
-        strangers.count += 1;
-        let is_one_too_many = strangers.count > MOST_STRANGERS;
-        drop(strangers);
-        if is_one_too_many {
+    /// Adds a line about somebody who was not let in.
+    pub(crate) fn add_stranger(&self, entry: Entry) {
+        self.add_limited(STRANGERS, entry);
+    }
+
+    /// Adds a line about what a client was refused.
+    pub(crate) fn add_refused(&self, entry: Entry) {
+        self.add_limited(&entry.who.clone(), entry);
+    }
+
+    /// Adds a line of which whoever this is may make as many as it wants to.
+    fn add_limited(&self, whose: &str, mut entry: Entry) {
+        let Some(left_out) = self.count_refused(whose) else {
             return;
-        }
+        };
         if left_out > 0 {
             entry
                 .details
                 .insert("left_out_before", left_out.to_string());
         }
         self.add(entry);
+    }
+
+    /// Counts what somebody was refused. How many lines were left out before, if there is to be one of it.
+    fn count_refused(&self, whose: &str) -> Option<u64> {
+        let mut refused = self.refused.lock();
+        let new = Refusals {
+            since: Instant::now(),
+            count: 0,
+        };
+        if refused.len() >= MOST_COUNTED && !refused.contains_key(whose) {
+            refused.retain(|_, it| it.since.elapsed() < MINUTE);
+        }
+        let known = refused.entry(whose.to_owned()).or_insert(new);
+        let mut left_out = 0;
+        if known.since.elapsed() >= MINUTE {
+            left_out = known.count.saturating_sub(MOST_REFUSED);
+            *known = new;
+        }
+        known.count += 1;
+        (known.count <= MOST_REFUSED).then_some(left_out)
     }
 
     /// The last lines that are wanted, the last one first.
@@ -489,21 +509,28 @@ mod tests {
     }
 
     #[test]
-    fn strangers_do_not_fill_the_disk() {
+    fn who_is_refused_does_not_fill_the_disk() {
         let dir = tempfile::tempdir().unwrap();
         let audit = Audit::new(Some(config(dir.path())));
-        for _ in 0..2 * MOST_STRANGERS {
+        for _ in 0..2 * MOST_REFUSED {
             audit.add_stranger(entry("connect"));
+            audit.add_refused(entry("cancel"));
         }
-        audit.strangers.lock().since -= MINUTE;
+        for refused in audit.refused.lock().values_mut() {
+            refused.since -= MINUTE;
+        }
         audit.add_stranger(entry("connect"));
+        audit.add_refused(entry("cancel"));
+        // Another has its own.
+        audit.add_refused(Entry::new("user 2".into(), "socket".into(), "cancel"));
         audit.begin("n1").unwrap();
-        let rows = audit.rows(1000, |row| row.action == "connect");
-        assert_eq!(rows.len() as u64, MOST_STRANGERS + 1);
-        assert_eq!(
-            rows[0].details["left_out_before"],
-            MOST_STRANGERS.to_string()
-        );
+        for (action, who) in [("connect", "user 1"), ("cancel", "user 1")] {
+            let rows = audit.rows(1000, |row| row.action == action && row.who == who);
+            assert_eq!(rows.len() as u64, MOST_REFUSED + 1, "{action}");
+            assert_eq!(rows[0].details["left_out_before"], MOST_REFUSED.to_string());
+        }
+        let others = audit.rows(1000, |row| row.who == "user 2");
+        assert_eq!(others.len(), 1);
         audit.end();
     }
 

@@ -160,12 +160,16 @@ impl StoreEnroll {
             applicant.from.to_string(),
         );
         let name = admitted.as_ref().ok().and_then(|(_, name, _)| name.clone());
-        self.audit.add(Entry {
+        let entry = Entry {
             subject,
             outcome,
             details: name.map(|name| ("name", name)).into_iter().collect(),
             ..Entry::new(who, from, action)
-        });
+        };
+        match admitted {
+            Ok(_) => self.audit.add(entry),
+            Err(_) => self.audit.add_stranger(entry),
+        }
     }
 }
 

@@ -171,14 +171,19 @@ impl Changes {
             return;
         }
         let tenant = said.tenant.as_ref().unwrap_or(&self.tenant);
-        self.audit.add(Entry {
+        let is_refused = matches!(outcome, Outcome::Refused { .. });
+        let entry = Entry {
             tenant: Some(tenant.to_string()),
             subject: said.subject,
             job: said.job,
             details: said.details,
             outcome,
             ..Entry::new(self.who.clone(), self.from.clone(), said.action)
-        });
+        };
+        match is_refused {
+            true => self.audit.add_refused(entry),
+            false => self.audit.add(entry),
+        }
     }
 }
 
