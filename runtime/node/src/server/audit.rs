@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
+use wasmrun_model::access::Tenants;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::DriverId;
 use wasmrun_model::wire::{AuditRow, List, Refusal, RefusalKind, Request, Response, Rows, What};
@@ -35,6 +36,8 @@ pub(super) struct Changes {
     who: String,
     from: String,
     tenant: TenantName,
+    /// Whether work that is said to be for `default` is: who does not have that has said nothing by it.
+    has_default: bool,
     /// The numbers of all requests that are not answered yet. No two have the same: each answer is to one.
     unanswered: Mutex<HashSet<u64>>,
     open: Mutex<HashMap<u64, Open>>,
@@ -76,7 +79,7 @@ impl Changes {
         audit: &Arc<Audit>,
         who: String,
         from: String,
-        tenant: &TenantName,
+        (tenant, tenants): (&TenantName, &Tenants),
     ) -> Option<Arc<Self>> {
         audit.is_kept().then(|| {
             Arc::new(Self {
@@ -84,6 +87,7 @@ impl Changes {
                 who,
                 from,
                 tenant: tenant.clone(),
+                has_default: tenants.covers(&TenantName::default()),
                 unanswered: Mutex::default(),
                 open: Mutex::default(),
                 count: AtomicUsize::new(0),
@@ -170,7 +174,9 @@ impl Changes {
         if kind.is_some_and(|kind| !self.kinds.lock().is_first(kind, &outcome)) {
             return;
         }
-        let tenant = said.tenant.as_ref().unwrap_or(&self.tenant);
+        let named = said.tenant.as_ref();
+        let named = named.filter(|it| self.has_default || **it != TenantName::default());
+        let tenant = named.unwrap_or(&self.tenant);
         let is_refused = matches!(outcome, Outcome::Refused { .. });
         let entry = Entry {
             tenant: Some(tenant.to_string()),
@@ -349,6 +355,10 @@ mod tests {
     }
 
     fn kept() -> Kept {
+        kept_of(&TenantName::default(), &Tenants::All)
+    }
+
+    fn kept_of(tenant: &TenantName, tenants: &Tenants) -> Kept {
         let dir = tempfile::tempdir().unwrap();
         let audit = Arc::new(Audit::new(Some(AuditConfig {
             dir: dir.path().to_owned(),
@@ -357,7 +367,7 @@ mod tests {
         })));
         audit.begin("n1").unwrap();
         let (who, from) = ("user 1".into(), "socket".into());
-        let changes = Changes::of(&audit, who, from, &TenantName::default());
+        let changes = Changes::of(&audit, who, from, (tenant, tenants));
         Kept {
             _dir: dir,
             audit,
@@ -488,6 +498,29 @@ mod tests {
             line("task submit", &"03".repeat(16), "done"),
         ];
         assert_eq!(kept.lines(), lines);
+    }
+
+    #[test]
+    fn work_is_its_tenants_also_where_it_is_said_to_be_for_default() {
+        let (own, default): (TenantName, _) = ("a".parse().unwrap(), TenantName::default());
+        let named = |name: &TenantName| {
+            let mut request = task(name.as_str());
+            if let Request::Submit(submit) = &mut request {
+                submit.terms.tenant = Some(name.clone());
+            }
+            request
+        };
+        let tenants = |kept: Kept, named: Request| {
+            kept.ask(1, &named);
+            kept.answer(1, &refused());
+            kept.audit.rows(1, |_| true)[0].tenant.clone().unwrap()
+        };
+        let of = |has: &str| kept_of(&own, &has.parse().unwrap());
+        assert_eq!(tenants(of("a"), named(&default)), "a");
+        assert_eq!(tenants(of("a,default"), named(&default)), "default");
+        // Who has tried to work for another is seen there.
+        let other = "b".parse().unwrap();
+        assert_eq!(tenants(of("a"), named(&other)), "b");
     }
 
     #[test]

@@ -197,7 +197,8 @@ async fn serve(
     };
     let tenant = caller.tenant(hello.tenant);
     let (who, from) = caller.for_the_audit(&by);
-    out = out.audited(Changes::of(&inner.audit, who, from, &tenant));
+    let (audit, tenants) = (&inner.audit, &caller.access.tenants);
+    out = out.audited(Changes::of(audit, who, from, (&tenant, tenants)));
     let session = Arc::new(Session {
         client: Client::new(inner.shared.clone(), new_driver()),
         tenant,
