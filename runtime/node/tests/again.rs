@@ -179,3 +179,52 @@ fn who_submits_again_is_warned_again() {
     assert_eq!(again.submit(&submit, true), warned);
     again.ended();
 }
+
+#[test]
+fn of_a_task_that_has_had_the_id_of_anothers_its_own_attempts_are_told() {
+    let served = Served::start(NodeConfig {
+        cpus: Amount::from_units(2),
+        ..NodeConfig::default()
+    });
+    let mut submit = Submit {
+        entry: wire::Entry::Function("crash".into()),
+        values: Vec::new(),
+        is_detached: false,
+        ..add(&served)
+    };
+    submit.terms.tenant = Some("theirs".parse().unwrap());
+    let mut others = Session::open(&served.address);
+    let submitted = others.ask(Request::Submit(Box::new(submit.clone())));
+    let Response::Submitted(task) = submitted else {
+        panic!("{submitted:?}");
+    };
+    others.ended();
+    submit.terms = wire::Terms {
+        retries: Some(1),
+        retry_on_error: Some(true),
+        ..wire::Terms::default()
+    };
+    submit.is_detached = true;
+    let mut own = Session::open(&served.address);
+    let submitted = own.ask(Request::SubmitOnce {
+        task,
+        submit: Box::new(submit),
+        job: wire::Job {
+            id: DriverId::detached([5; 16]),
+            name: String::new(),
+            tasks: 0,
+        },
+        is_again: false,
+    });
+    assert_eq!(submitted, Response::Submitted(task));
+    own.ended();
+    let detail = loop {
+        match own.ask(Request::Describe(task.to_string())) {
+            Response::Task(detail) if detail.row.run.is_some() => break detail,
+            Response::Task(_) => {}
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((detail.row.attempt, detail.retried.len()), (2, 1));
+    assert_eq!(detail.retried[0].tenant, TenantName::default());
+}

@@ -334,8 +334,15 @@ pub(super) fn describe(
         let detached = record.detached.as_ref()?;
         Some(detached.object.id())
     });
-    let earlier = |attempts: &[Attempt<'_>]| {
-        let mut rows = rows::ended_rows(inner, attempts);
+    let earlier = |number: u32, last: usize| {
+        // Of most tasks there are none, and to know that takes a look at the whole history.
+        if number <= 1 {
+            return Vec::new();
+        }
+        let attempts = inner.shared.history.attempts(task).into_iter().skip(last);
+        // Clients draw ids of detached tasks: another's task may have had this one.
+        let own = attempts.filter(|it| asker.owns(&it.tenant, it.job));
+        let mut rows = rows::ended_rows(inner, &own.collect::<Vec<_>>());
         rows.reverse();
         rows
     };
@@ -343,14 +350,9 @@ pub(super) fn describe(
         if !asker.owns(&row.tenant, row.job) {
             return Err(unknown());
         }
-        // Of most tasks there are none, and to know that takes a look at the whole history.
-        let retried = match row.attempt {
-            0 | 1 => Vec::new(),
-            _ => earlier(&inner.shared.history.attempts(task)),
-        };
         let more = || stalled(inner, &reads) + held_up(inner, task);
         return Ok(TaskDetail {
-            retried,
+            retried: earlier(row.attempt, 0),
             error: None,
             stderr_tail: String::new(),
             object,
@@ -360,10 +362,7 @@ pub(super) fn describe(
     }
     let record = ended(inner, task).filter(|it| asker.owns(&it.tenant, it.job));
     let record = record.ok_or_else(unknown)?;
-    let retried = match record.attempt {
-        0 | 1 => Vec::new(),
-        _ => earlier(&inner.shared.history.attempts(task)[1..]),
-    };
+    let retried = earlier(record.attempt, 1);
     let row = rows::ended_rows(inner, std::slice::from_ref(&record)).swap_remove(0);
     let failure = record.failure;
     Ok(TaskDetail {
