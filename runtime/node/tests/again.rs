@@ -141,6 +141,20 @@ fn add(served: &Served) -> Submit {
     }
 }
 
+/// A detached task of this id, for the first time.
+fn once(task: TaskId, submit: &Submit) -> Request {
+    Request::SubmitOnce {
+        task,
+        submit: Box::new(submit.clone()),
+        job: wire::Job {
+            id: DriverId::detached([5; 16]),
+            name: String::new(),
+            tasks: 0,
+        },
+        is_again: false,
+    }
+}
+
 #[test]
 fn who_submits_again_hears_of_the_end_and_has_the_result() {
     let ([a, b], _dir) = two();
@@ -181,6 +195,32 @@ fn who_submits_again_is_warned_again() {
 }
 
 #[test]
+fn the_id_of_anothers_task_is_refused() {
+    let served = Served::start(NodeConfig {
+        cpus: Amount::from_units(2),
+        ..NodeConfig::default()
+    });
+    let own = add(&served);
+    let mut theirs = Submit {
+        entry: wire::Entry::Function("spin".into()),
+        values: Vec::new(),
+        is_detached: false,
+        ..own.clone()
+    };
+    theirs.terms.tenant = Some("theirs".parse().unwrap());
+    let mut session = Session::open(&served.address);
+    let submitted = session.ask(Request::Submit(Box::new(theirs)));
+    let Response::Submitted(task) = submitted else {
+        panic!("{submitted:?}");
+    };
+    let answer = session.ask(once(task, &own));
+    let Response::Refused(why) = answer else {
+        panic!("{answer:?}");
+    };
+    assert!(why.message.contains("another task has the id"), "{why}");
+}
+
+#[test]
 fn of_a_task_that_has_had_the_id_of_anothers_its_own_attempts_are_told() {
     let served = Served::start(NodeConfig {
         cpus: Amount::from_units(2),
@@ -206,17 +246,7 @@ fn of_a_task_that_has_had_the_id_of_anothers_its_own_attempts_are_told() {
     };
     submit.is_detached = true;
     let mut own = Session::open(&served.address);
-    let submitted = own.ask(Request::SubmitOnce {
-        task,
-        submit: Box::new(submit),
-        job: wire::Job {
-            id: DriverId::detached([5; 16]),
-            name: String::new(),
-            tasks: 0,
-        },
-        is_again: false,
-    });
-    assert_eq!(submitted, Response::Submitted(task));
+    assert_eq!(own.ask(once(task, &submit)), Response::Submitted(task));
     own.ended();
     let detail = loop {
         match own.ask(Request::Describe(task.to_string())) {

@@ -88,19 +88,20 @@ impl Session {
         }
         let tenant = self.tenant(&submit.terms);
         let _once = self.inner.once.lock();
-        if let Some(record) = self.inner.registry().task(&task) {
-            return match record.tenant == tenant && record.detached.is_some() {
-                true => Ok(None),
-                false => Err(refusal(
-                    RefusalKind::Usage,
-                    format_args!("another task has the id {task}; draw another"),
-                )),
-            };
-        }
+        let known = self.inner.registry().task(&task).map(|record| {
+            let is_kept = record.detached.is_some();
+            is_kept && record.tenant == tenant
+        });
         // One that runs here for the node that owns it.
         let shared = &self.inner.shared;
-        if shared.ask(|ledger| ledger.cell(&task).is_some()) {
-            return Ok(None);
+        let runs = || shared.ask(|ledger| ledger.tenant(&task).map(|it| *it == tenant));
+        match known.or_else(runs) {
+            Some(true) => return Ok(None),
+            Some(false) => {
+                let why = format_args!("another task has the id {task}; draw another");
+                return Err(refusal(RefusalKind::Usage, why));
+            }
+            None => {}
         }
         self.start(submit, Some(job), Some((task, first))).map(Some)
     }
