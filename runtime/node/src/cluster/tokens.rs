@@ -120,8 +120,17 @@ impl StoreEnroll {
         Self { store, audit }
     }
 
+    /// Nobody comes in of whom there can be no line in an audit that must be kept.
+    fn check_audit(&self) -> Result<(), Refused> {
+        match self.audit.refuses() {
+            true => Err(Refused::Unavailable),
+            false => Ok(()),
+        }
+    }
+
     /// Lets somebody in, if the token does. With what whoever comes with it is called.
     async fn admit(&self, applicant: &Applicant) -> Result<Admitted, Refused> {
+        self.check_audit()?;
         let store = self.store.as_ref();
         let now_s = now_s();
         let redeemed = change(store, Some(now_s), |book| {
@@ -352,9 +361,32 @@ impl Cluster {
 mod tests {
     use std::time::Duration;
 
+    use wasmrun_control::{Embedded, EmbeddedConfig};
     use wasmrun_net::{TokenGrant, TokenKind, TokenUses};
 
     use super::*;
+    use crate::audit::AuditConfig;
+
+    #[tokio::test]
+    async fn nobody_comes_in_of_whom_a_line_must_be_and_cannot() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::open(dir.path(), EmbeddedConfig::default());
+        let store = store.await.unwrap();
+        for is_required in [false, true] {
+            let audit = Arc::new(Audit::new(Some(AuditConfig {
+                dir: dir.path().join("audit"),
+                most_bytes: 1 << 20,
+                is_required,
+            })));
+            let enroll = StoreEnroll::new(store.clone(), audit.clone());
+            assert_eq!(enroll.check_audit(), Ok(()));
+            // Nobody writes, so there is no room at some time.
+            while audit.usage().missed == 0 {
+                audit.add(Entry::new("me".into(), "here".into(), "test"));
+            }
+            assert_eq!(enroll.check_audit().is_err(), is_required);
+        }
+    }
 
     #[test]
     fn a_book_reads_as_it_was_written_with_names_and_without() {
