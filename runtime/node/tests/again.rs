@@ -213,9 +213,9 @@ fn the_id_of_anothers_task_is_refused() {
     let Response::Submitted(task) = submitted else {
         panic!("{submitted:?}");
     };
-    let answer = session.ask(once(task, &own));
-    let Response::Refused(why) = answer else {
-        panic!("{answer:?}");
+    let why = match session.ask(once(task, &own)) {
+        Response::Refused(why) => why,
+        other => panic!("{other:?}"),
     };
     assert!(why.message.contains("another task has the id"), "{why}");
 }
@@ -255,6 +255,6 @@ fn of_a_task_that_has_had_the_id_of_anothers_its_own_attempts_are_told() {
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!((detail.row.attempt, detail.retried.len()), (2, 1));
+    assert_eq!(detail.retried.len(), 1);
     assert_eq!(detail.retried[0].tenant, TenantName::default());
 }
