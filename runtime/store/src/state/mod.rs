@@ -111,7 +111,8 @@ struct Disk {
     dir: PathBuf,
     capacity: u64,
     /// Of files, and of those that are being written. May be more than the capacity by the longest object on disk: what
-    /// makes room for that one's return is written before its file goes.
+    /// makes room for that one's return is written before its file goes. So a return that has begun is completed, even if
+    /// its readers leave.
     used: u64,
     /// Objects that were written, ever, and their bytes.
     spills: u64,
@@ -145,6 +146,10 @@ impl Disk {
     /// What more may be written there, once so much of what is there goes.
     fn left(&self, going: u64) -> u64 {
         (self.capacity.saturating_add(going)).saturating_sub(self.used)
+    }
+
+    fn is_overdrawn(&self) -> bool {
+        self.used > self.capacity
     }
 }
 
@@ -311,16 +316,23 @@ impl State {
 
     /// A view ended, and with it its share of the extent.
     pub(crate) fn unpin(&mut self, id: ObjectId, serial: u64) {
+        let is_overdrawn = self.is_overdrawn();
         let entry = self.entry(id, serial).expect("a pinned object stays");
         entry.pins -= 1;
         if entry.pins == 0 {
             match entry.location {
                 Location::Resident(_) => self.park(id),
-                Location::Queued { file, .. } => entry.location = Location::Spilled(file),
+                Location::Queued { file, .. } if !is_overdrawn => {
+                    entry.location = Location::Spilled(file);
+                }
                 _ => {}
             }
         }
         self.has_changed = true;
+    }
+
+    fn is_overdrawn(&self) -> bool {
+        self.disk.as_ref().is_some_and(Disk::is_overdrawn)
     }
 
     fn entry(&mut self, id: ObjectId, serial: u64) -> Option<&mut Entry> {

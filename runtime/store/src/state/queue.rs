@@ -2,7 +2,8 @@
 //!
 //! Owns both queues. Restores go before creates, because what waits for a restore often has other
 //! objects pinned, unless nothing is making room for them; within each it is first come, first
-//! served. Invariant: when the lock is released, whoever is first cannot be served.
+//! served, except that restores which nothing makes room for let others pass. Invariant: when the lock
+//! is released, whoever is first cannot be served.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -22,6 +23,9 @@ use super::{Location, State};
 
 /// The place of one future in a queue.
 pub(crate) type Ticket = u64;
+
+/// How many restores that nothing makes room for are looked at: each costs a search for room, whenever anything changes.
+const MAX_PASSED: usize = 64;
 
 /// What somebody wants to create.
 #[derive(Debug, Clone)]
@@ -158,10 +162,12 @@ impl State {
                 self.stop_waiting(id, number);
                 Poll::Ready(Err(ReadError::Disk { id, source }))
             }
-            (Location::Queued { is_stuck: true, .. }, Some(number)) if !is_patient => {
+            (Location::Queued { is_stuck: true, .. }, number) if !is_patient => {
                 let len_bytes = entry.len;
                 *ticket = None;
-                self.stop_waiting(id, number);
+                if let Some(number) = number {
+                    self.stop_waiting(id, number);
+                }
                 Poll::Ready(Err(ReadError::Full {
                     id,
                     len_bytes,
@@ -211,23 +217,44 @@ impl State {
     }
 
     /// Whether creates may go on: nobody who wants an object back is left waiting for room that is
-    /// on its way. Room that only others can make may take for ever, and what is created meanwhile
-    /// can be spilled again.
+    /// on its way. Room that only others can make may take for ever, and what is restored or created
+    /// meanwhile can be spilled again.
     fn serve_restores(&mut self) -> bool {
-        while let Some((id, serial)) = self.restores.front().copied() {
-            let queued = self
-                .entry(id, serial)
-                .map(|it| (it.location.queued(), it.tenant.clone(), it.layout, it.len));
-            if let Some((Some(file), tenant, layout, len)) = queued {
+        let mut at = 0;
+        while at < MAX_PASSED
+            && let Some((id, serial)) = self.restores.get(at).copied()
+        {
+            if let Some((file, tenant, layout, len)) = self.wanted(id, serial) {
                 match self.make_room(&tenant, layout, Means::Later, len) {
                     Ok(Some(room)) => self.begin_restore(id, file, room),
-                    Ok(None) => return self.mark_stuck(id, file),
+                    Ok(None) if self.mark_stuck(id, file) => {
+                        at += 1;
+                        continue;
+                    }
+                    Ok(None) => return false,
                     Err(error) => self.restore_failed(id, file, error),
                 }
-            } // Else nobody wants it any more.
-            self.restores.pop_front();
+            }
+            self.restores.remove(at);
         }
         true
+    }
+
+    /// What is to be read back and into what, unless nobody wants it any more. While the disk is overdrawn it is read back
+    /// even for nobody: that gives the disk back what its room has cost there.
+    fn wanted(
+        &mut self,
+        id: ObjectId,
+        serial: u64,
+    ) -> Option<(FileNumber, TenantName, Layout, u64)> {
+        let is_overdrawn = self.is_overdrawn();
+        let entry = self.entry(id, serial)?;
+        let file = entry.location.queued()?;
+        if entry.pins == 0 && !is_overdrawn {
+            entry.location = Location::Spilled(file);
+            return None;
+        }
+        Some((file, entry.tenant.clone(), entry.layout, entry.len))
     }
 
     fn serve_creates(&mut self) {
@@ -319,8 +346,9 @@ impl State {
     fn mark_stuck(&mut self, id: ObjectId, file: FileNumber) -> bool {
         let is_stuck = self.spilling_bytes == 0;
         let entry = self.objects.get_mut(&id).expect("it is queued");
+        let was_stuck = matches!(entry.location, Location::Queued { is_stuck: true, .. });
         entry.location = Location::Queued { file, is_stuck };
-        if is_stuck {
+        if is_stuck && !was_stuck {
             let wakers = entry.wakers.iter().map(|(_, waker)| waker.clone());
             self.after.wakers.extend(wakers);
         }
@@ -329,13 +357,11 @@ impl State {
 
     /// Whether room is being made for an object that somebody wants back.
     fn is_restore_coming(&self) -> bool {
-        self.restores.front().is_some_and(|(id, serial)| {
+        let is_queued = |(id, serial): &(ObjectId, u64)| {
             let entry = self.objects.get(id).filter(|it| it.serial == *serial);
-            entry.is_some_and(|it| {
-                let location = &it.location;
-                matches!(location, Location::Queued { is_stuck, .. } if !is_stuck)
-            })
-        })
+            entry.is_some_and(|it| it.location.queued().is_some())
+        };
+        self.spilling_bytes > 0 && self.restores.iter().any(is_queued)
     }
 
     fn restore_failed(&mut self, id: ObjectId, file: FileNumber, error: std::io::Error) {

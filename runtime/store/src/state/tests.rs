@@ -33,9 +33,13 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::with_disk(2 * CAPACITY)
+    }
+
+    fn with_disk(capacity_bytes: u64) -> Self {
         let spill = Some(SpillConfig {
             dir: PathBuf::new(),
-            capacity_bytes: 2 * CAPACITY,
+            capacity_bytes,
         });
         let (store, jobs) = Store::with_jobs(&StoreConfig {
             spill,
@@ -45,15 +49,34 @@ impl World {
     }
 
     fn create(&self, n: u64) -> CreateFuture {
+        self.create_of(n, CAPACITY)
+    }
+
+    fn create_of(&self, n: u64, len: u64) -> CreateFuture {
         self.store
-            .create(&TenantName::default(), id(n), CAPACITY, Form::Postcard)
+            .create(&TenantName::default(), id(n), len, Form::Postcard)
     }
 
     fn put(&self, n: u64) -> Object {
-        let created =
-            self.store
-                .try_create(&TenantName::default(), id(n), CAPACITY, Form::Postcard);
+        self.put_of(n, CAPACITY)
+    }
+
+    fn put_of(&self, n: u64, len: u64) -> Object {
+        let created = self
+            .store
+            .try_create(&TenantName::default(), id(n), len, Form::Postcard);
         write(created.unwrap(), n)
+    }
+
+    /// An object for which another one goes to disk.
+    fn put_instead(&self, n: u64, len: u64) -> Object {
+        let mut create = pin!(self.create_of(n, len));
+        assert!(poll(create.as_mut()).is_pending());
+        self.spilled(self.spilling(), Ok(()));
+        let Poll::Ready(Ok(writer)) = poll(create) else {
+            panic!("there is room")
+        };
+        write(writer, n)
     }
 
     /// The job that the disk has been given.
@@ -77,16 +100,13 @@ impl World {
 
     /// Object 1 on disk, and object 2 in its place.
     fn with_one_on_disk() -> (Self, Object, Object) {
-        let world = Self::new();
-        let first = world.put(1);
-        let mut create = pin!(world.create(2));
-        assert!(poll(create.as_mut()).is_pending());
-        world.spilled(world.spilling(), Ok(()));
-        let Poll::Ready(Ok(writer)) = poll(create) else {
-            panic!("there is room")
-        };
-        let second = write(writer, 2);
-        (world, first, second)
+        Self::new().one_on_disk()
+    }
+
+    fn one_on_disk(self) -> (Self, Object, Object) {
+        let first = self.put(1);
+        let second = self.put_instead(2, CAPACITY);
+        (self, first, second)
     }
 }
 
@@ -262,4 +282,62 @@ fn restores_go_before_creates() {
     assert!(matches!(poll(restore.as_mut()), Poll::Ready(Ok(_))));
     world.spilled(world.spilling(), Ok(()));
     assert!(matches!(poll(create), Poll::Ready(Ok(_))));
+}
+
+#[test]
+fn an_exchange_with_a_full_disk_is_completed_when_its_readers_leave() {
+    let (world, first, second) = World::with_disk(CAPACITY).one_on_disk();
+    for is_written in [false, true] {
+        let mut restore = Box::pin(first.restore());
+        assert!(poll(restore.as_mut()).is_pending());
+        let job = world.spilling();
+        drop(restore);
+        assert_eq!(world.store.usage().spilled_bytes, 2 * CAPACITY);
+        if !is_written {
+            world.spilled(job, Err(io::ErrorKind::StorageFull.into()));
+            assert!(world.is_removing());
+            assert!(world.jobs.try_recv().is_err(), "nobody wants it");
+            continue;
+        }
+        world.spilled(job, Ok(()));
+        let Ok(Job::Restore { it, room }) = world.jobs.try_recv() else {
+            panic!("there is more on disk than may be")
+        };
+        let restored = |state: &mut State| state.restored(it, room.extent, Ok(()));
+        world.store.shared().with(restored);
+        assert!(first.is_resident() && !second.is_resident() && world.is_removing());
+    }
+    world.store.check();
+    assert_eq!(world.store.usage().spilled_bytes, CAPACITY);
+}
+
+#[test]
+fn a_restore_that_nothing_makes_room_for_lets_others_pass() {
+    let world = World::new();
+    let (long, short) = (
+        world.put_of(1, 3 * CAPACITY / 4),
+        world.put_of(2, CAPACITY / 4),
+    );
+    let pinned = world.put_instead(3, 3 * CAPACITY / 4);
+    let view = pinned.view().unwrap();
+    let parked = world.put_instead(4, CAPACITY / 4);
+    assert!(!long.is_resident() && !short.is_resident());
+
+    let mut first = Box::pin(long.restore());
+    assert!(poll(first.as_mut()).is_pending());
+    assert!(matches!(long.view(), Err(ReadError::Full { .. })));
+    let mut second = Box::pin(short.restore());
+    assert!(poll(second.as_mut()).is_pending());
+    world.spilled(world.spilling(), Ok(()));
+    assert!(!parked.is_resident());
+    let Ok(Job::Restore { it, room }) = world.jobs.try_recv() else {
+        panic!("there is room for the short one")
+    };
+    assert_eq!(it.id, id(2));
+    let restored = |state: &mut State| state.restored(it, room.extent, Ok(()));
+    world.store.shared().with(restored);
+    assert!(matches!(poll(second.as_mut()), Poll::Ready(Ok(_))));
+    assert!(poll(first.as_mut()).is_pending());
+    drop(view);
+    world.store.check();
 }
