@@ -4,7 +4,7 @@
 //! and a task that cannot be sent fails. Must not: send anything.
 
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::{NodeId, ObjectName, TaskId};
+use wasmrun_model::id::{NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
 use wasmrun_model::task::{Attempt, FailureKind};
 use wasmrun_model::wire::WireError;
@@ -18,10 +18,17 @@ use crate::records::task::Report;
 
 /// What happens instead of a message that is too long.
 pub(super) enum Instead {
-    /// The node is told this.
-    Say(OneWay),
+    /// The node is told this, without what the message lent it.
+    Say(OneWay, Lent),
     /// The task fails here.
     Fail(Unsent),
+}
+
+/// What a message was to lend, and what was kept for its receiver.
+#[derive(Debug, Default)]
+pub(super) struct Lent {
+    names: Vec<ObjectName>,
+    kept: Option<ObjectId>,
 }
 
 /// An attempt of a task that was to begin at another node.
@@ -35,38 +42,76 @@ pub(super) struct Unsent {
 impl Instead {
     /// What would happen instead of a message.
     pub(super) fn of(message: &OneWay) -> Option<Self> {
-        let why = "what it gave is too long for a message between nodes; return less, or put it and return the object";
-        let error = || WireError::from(&TaskError::Sandbox(why.into()));
         match message {
             OneWay::Place(place) => Some(Self::Fail(Unsent::of(place)?)),
-            OneWay::Settled(settled) => {
-                let report = settled.report.as_ref()?;
-                // Values that fit are not worth a copy of the message.
-                report.result.as_ref().err()?;
-                let report = ReportOrder {
-                    result: Err(error()),
-                    ran_us: report.ran_us,
-                    held: report.held.clone(),
-                    memory_peak_bytes: report.memory_peak_bytes,
-                    stderr_tail: report.stderr_tail.clone(),
-                    attempt: report.attempt,
-                    phases: report.phases,
-                };
-                Some(Self::Say(OneWay::Settled(Box::new(Settled {
-                    message: settled.message.clone(),
-                    report: Some(report),
-                }))))
-            }
-            OneWay::Made(made) if made.result.is_err() => {
-                Some(Self::Say(OneWay::Made(Box::new(Made {
+            OneWay::Settled(settled) => Self::of_settled(settled),
+            OneWay::Made(made) => {
+                let (error, lent) = error_for(made.result.as_ref())?;
+                let made = Made {
                     name: made.name,
-                    result: Err(error()),
+                    result: Err(error),
                     ty: None,
-                }))))
+                };
+                Some(Self::Say(OneWay::Made(Box::new(made)), lent))
             }
             _ => None,
         }
     }
+
+    fn of_settled(settled: &Settled) -> Option<Self> {
+        let report = settled.report.as_ref()?;
+        let result = report.result.as_ref();
+        let (error, mut lent) = error_for(result.map(Option::as_ref).transpose()?)?;
+        let mut message = settled.message.clone();
+        if let (Ok(_), Message::Settled { task, outcome, .. }) = (result, &mut message) {
+            // It would give the same again.
+            *outcome = Outcome::Failed(FailureKind::Final);
+            lent.kept = Some(ObjectId::of(*task, 0));
+        }
+        let report = ReportOrder {
+            result: Err(error),
+            ran_us: report.ran_us,
+            held: report.held.clone(),
+            memory_peak_bytes: report.memory_peak_bytes,
+            stderr_tail: report.stderr_tail.clone(),
+            attempt: report.attempt,
+            phases: report.phases,
+        };
+        let settled = Settled {
+            message,
+            report: Some(report),
+        };
+        Some(Self::Say(OneWay::Settled(Box::new(settled)), lent))
+    }
+}
+
+/// What the receiver gets in place of a result that is too long. `None`: a value that names nothing fits, and is not worth a
+/// copy of its message.
+fn error_for(result: Result<&Carried, &WireError>) -> Option<(WireError, Lent)> {
+    let (why, lent) = match result {
+        Ok(carried) if carried.names.is_empty() => return None,
+        Ok(carried) => {
+            let names = names_of(carried).collect();
+            let lent = Lent { names, kept: None };
+            let why = "the handles in what it gave are too many for a message between nodes (4 MiB); give fewer handles \
+                       in one value, or split it into several objects";
+            (why, lent)
+        }
+        Err(_) => {
+            let why = "what it gave is too long for a message between nodes; return less, or put it and return the object";
+            (why, Lent::default())
+        }
+    };
+    let error = WireError::from(&TaskError::Sandbox(why.into()));
+    Some((error, lent))
+}
+
+/// What a value names, as it is lent.
+fn names_of(carried: &Carried) -> impl Iterator<Item = ObjectName> {
+    carried.names.iter().map(|name| match name {
+        Named::Object(name) => *name,
+        Named::Actor(actor) => object_of(actor.name),
+    })
 }
 
 impl Unsent {
@@ -75,20 +120,14 @@ impl Unsent {
             return None;
         };
         let mut lent = Vec::new();
-        let mut carried = |carried: &Carried| {
-            lent.extend(carried.names.iter().map(|name| match name {
-                Named::Object(name) => *name,
-                Named::Actor(actor) => object_of(actor.name),
-            }));
-        };
         let mut given = Vec::new();
         for value in &place.values {
             match value {
-                Given::Value(value) => carried(value),
+                Given::Value(value) => lent.extend(names_of(value)),
                 Given::Object(name, made) => {
                     given.push(*name);
                     let made = made.as_ref().and_then(|made| made.result.as_ref().ok());
-                    made.into_iter().for_each(&mut carried);
+                    lent.extend(made.into_iter().flat_map(names_of));
                 }
             }
         }
@@ -102,6 +141,16 @@ impl Unsent {
 }
 
 impl Exchange {
+    /// A message is not sent: what it was to lend to a node is not kept for it.
+    pub(super) fn unsaid(&self, to: NodeId, lent: &Lent) {
+        for name in &lent.names {
+            self.released(to, name, 1);
+        }
+        if let Some(object) = lent.kept {
+            self.unkeep(to, object);
+        }
+    }
+
     /// A task cannot be sent to a node, nor to any other: it would be as long. It fails for good.
     pub(super) fn cannot_be_sent(&self, to: NodeId, unsent: Unsent, error: &FrameError) {
         let Unsent {

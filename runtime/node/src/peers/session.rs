@@ -205,8 +205,11 @@ impl Exchange {
                 tracing::warn!(node = %to.0, %error, "a message to another node is too long");
                 // The receiver, or the task's owner, hears why.
                 match (instead, this.upgrade()) {
-                    (Some(Instead::Say(shorter)), _) => {
+                    (Some(Instead::Say(shorter, lent)), exchange) => {
                         let _ = fabric.send(to, shorter).await;
+                        if let Some(exchange) = exchange {
+                            exchange.unsaid(to.0, &lent);
+                        }
                     }
                     (Some(Instead::Fail(unsent)), Some(exchange)) => {
                         exchange.cannot_be_sent(to.0, unsent, &error);

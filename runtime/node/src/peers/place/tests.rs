@@ -261,3 +261,37 @@ fn a_task_that_is_too_long_to_be_sent_fails_for_good() {
         assert!(!is_place, "it is sent again");
     }
 }
+
+#[test]
+fn a_result_with_too_many_handles_fails_at_its_owner() {
+    let sender = Sender::new();
+    let named = [sender.future(1), sender.future(2)];
+    let task = TaskId::from_bytes([5; 16]);
+    let settled = |references: Vec<Reference>| {
+        let value = Value::inline(Encoded::Postcard(vec![0; 10]), references);
+        let report = Report::without_run(task, Ok(Some(value)));
+        let message = Message::Settled {
+            task,
+            attempt: Attempt::FIRST,
+            outcome: Outcome::Finished,
+        };
+        let report = Some(sender.exchange.report_order(OTHER, *report));
+        OneWay::Settled(Box::new(Settled { message, report }))
+    };
+    assert!(Instead::of(&settled(Vec::new())).is_none());
+    let message = settled(named.to_vec());
+    let [one, two] = &named;
+    assert_eq!(sender.lent(&[one, two]), 2);
+    let Some(Instead::Say(OneWay::Settled(shorter), lent)) = Instead::of(&message) else {
+        panic!("the owner would wait for ever");
+    };
+    let Message::Settled { outcome, .. } = &shorter.message else {
+        panic!("it is the end of the same attempt");
+    };
+    assert_eq!(*outcome, Outcome::Failed(FailureKind::Final));
+    let error = shorter.report.unwrap().result.unwrap_err();
+    let why = TaskError::from(error).to_string();
+    assert!(why.contains("give fewer handles"), "{why}");
+    sender.exchange.unsaid(OTHER, &lent);
+    assert_eq!(sender.lent(&[one, two]), 0);
+}
