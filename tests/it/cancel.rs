@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, pipe};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 use wasmrun_tests::{Stream, Wasmrun, assemble, scratch};
 
@@ -67,6 +68,19 @@ fn ctrl_c_stops_a_guest_that_waits_for_input() {
         let ended = running.end();
         assert_eq!(ended.code, Some(130), "{ended}");
     }
+}
+
+#[test]
+fn ctrl_c_ends_a_wait_for_the_reader_of_a_pipe() {
+    let dir = scratch();
+    let pipe = dir.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let run = Wasmrun::submit("prog").arg("-O").arg(&pipe);
+    let mut running = run.program(["stderr", "ready"]).start();
+    running.wait_for(Stream::Err, "ready");
+    running.signal(Signal::INT);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(130), "{ended}");
 }
 
 #[test]

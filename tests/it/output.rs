@@ -554,7 +554,16 @@ fn a_file_keeps_what_it_has_until_there_is_something_new() {
     // Which file it was is said.
     std::os::unix::fs::symlink("/dev/full", dir.path().join("part-2")).unwrap();
     let said = run(["args", "a"], &dir.path().join("part-$i")).args(["--array", "1-3"]);
-    assert_says(&said.fails(2), &["part-2: No space left on device"]);
+    let says = [
+        "[2] cannot write the guest's output: ",
+        "part-2: No space left on device",
+        "error: cannot write the output of 1 of 3 tasks",
+    ];
+    assert_says(&said.fails(2), &says);
+    for name in ["part-1", "part-3"] {
+        let written = fs::read_to_string(dir.path().join(name)).unwrap();
+        assert_eq!(written, printed, "{name}: the others go on");
+    }
     // Our own standard output is gone on with, whatever it is.
     let shared = dir.path().join("shared");
     for out in ["/dev/stdout", "/dev/fd/1"] {

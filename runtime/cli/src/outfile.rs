@@ -3,20 +3,27 @@
 //! Owns what is checked before the work starts, and how a file is replaced whole. Must not: decide what is written.
 //!
 //! What is behind a name is written to: a link stays a link, a pipe or device gets the bytes, a file keeps its mode. A
-//! regular file is replaced in one step, so that a full disk or a crash leaves no half of it.
+//! regular file is replaced in one step, so that a full disk or a crash leaves no half of it. A pipe that nobody reads is
+//! waited for until Ctrl-C.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use rustix::fs::{Access, access, fstat};
-use rustix::io::dup;
+use rustix::fs::{Access, Mode, OFlags, access, fcntl_setfl, fstat, open};
+use rustix::io::{Errno, dup};
 use rustix::stdio::{stderr, stdout};
 use tempfile::NamedTempFile;
 
 use crate::fail::Failure;
+use crate::signals::INTERRUPTED;
+
+/// How often it is tried whether somebody reads a pipe.
+const PIPE_LOOK: Duration = Duration::from_millis(20);
 
 /// Whether a file could be written under this name, as far as that can be told beforehand.
 ///
@@ -157,11 +164,35 @@ impl Write for OutFile {
 /// gone on with.
 ///
 /// # Errors
-/// Those of the file system.
+/// Those of the file system; `Interrupted` of a pipe that nobody has read until Ctrl-C.
 pub fn begin(path: &Path) -> io::Result<File> {
-    match fs::metadata(path).ok().and_then(|about| own(&about)) {
-        Some(descriptor) => Ok(dup(descriptor)?.into()),
-        None => File::create(path),
+    match fs::metadata(path).ok() {
+        Some(about) if let Some(descriptor) = own(&about) => Ok(dup(descriptor)?.into()),
+        Some(about) if about.file_type().is_fifo() => {
+            begin_pipe(path, || INTERRUPTED.load(Ordering::SeqCst))
+        }
+        _ => File::create(path),
+    }
+}
+
+/// Opens a named pipe as soon as somebody reads it.
+fn begin_pipe(path: &Path, is_over: impl Fn() -> bool) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    loop {
+        // Without this flag it waits in the kernel, which Ctrl-C does not end where it is handled.
+        match open(path, flags | OFlags::NONBLOCK, Mode::empty()) {
+            Ok(pipe) => {
+                fcntl_setfl(&pipe, OFlags::empty())?;
+                return Ok(pipe.into());
+            }
+            Err(Errno::NXIO) if is_over() => {
+                let why = "nobody has read from this pipe; start its reader, too";
+                return Err(io::Error::new(ErrorKind::Interrupted, why));
+            }
+            // Nothing tells when a reader comes.
+            Err(Errno::NXIO) => std::thread::sleep(PIPE_LOOK),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -181,4 +212,33 @@ fn is_full(error: &io::Error) -> bool {
         error.kind(),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_waited_for_until_it_has_a_reader_or_all_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        let over = begin_pipe(&path, || true).unwrap_err();
+        assert_eq!(over.kind(), ErrorKind::Interrupted);
+        assert!(over.to_string().contains("start its reader"), "{over}");
+        let reading = path.clone();
+        let reading = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let read = File::open(reading).and_then(|mut it| it.read_to_end(&mut bytes));
+            read.map(|_| bytes)
+        });
+        let mut pipe = begin_pipe(&path, || false).unwrap();
+        pipe.write_all(b"all").unwrap();
+        drop(pipe);
+        assert_eq!(reading.join().unwrap().unwrap(), b"all");
+    }
 }

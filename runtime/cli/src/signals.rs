@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM for commands that serve until they are told to end.
+//! Ctrl-C and SIGTERM for commands that end in order.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,6 +6,9 @@ use anyhow::Context;
 use tokio_util::sync::CancellationToken;
 
 use crate::fail::{Exit, Failure};
+
+/// Whether Ctrl-C was pressed, where tasks are submitted.
+pub static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// The first signal ends what is served in order, the second at once.
 pub fn stop_on_signals(stop: &CancellationToken) -> Result<(), Failure> {

@@ -13,11 +13,12 @@ use wasmrun_node::{Argument, Report};
 
 use super::elements::Elements;
 use super::report;
-use super::stream::Route;
+use super::stream::{Route, unwritten};
 use super::target::{Ended, Handle};
-use super::{INTERRUPTED, Run, STOPPED, Streaming, has_run};
+use super::{Run, STOPPED, Streaming, has_run};
 use crate::args::Output;
 use crate::fail::{CommandResult, Exit, Failure};
+use crate::signals::INTERRUPTED;
 
 /// How many tasks of an array are submitted ahead of the oldest that has not ended.
 pub const TASKS_AHEAD: usize = 10_000;
@@ -78,7 +79,10 @@ impl Run<'_> {
             (Output::Json, _) => Route::Keep,
             (_, Some(pattern)) if self.is_program() => {
                 let pattern = pattern.clone();
-                Route::Files(Box::new(move |tag| report::file_of(&pattern, Some(tag))))
+                Route::Files {
+                    path: Box::new(move |tag| report::file_of(&pattern, Some(tag))),
+                    is_array: true,
+                }
             }
             (Output::Quiet, _) => Route::Drop,
             (Output::Table, _) => Route::Lines {
@@ -115,24 +119,36 @@ impl Outcome<'_> {
         match printed {
             // The others may well have theirs written.
             Err(failure) if failure.exit != Exit::BrokenPipe => {
-                let printer = self.run.printer;
-                let print = || printer.stderr(format_args!("[{index}] {failure}"));
-                let bar = self.bar.as_ref();
-                bar.map_or_else(print, |bar| bar.suspend(print));
-                self.unwritten.push(failure);
+                self.not_written(index, failure);
                 Ok(())
             }
             printed => printed,
         }
     }
 
+    fn not_written(&mut self, index: u64, failure: Failure) {
+        let printer = self.run.printer;
+        let print = || printer.stderr(format_args!("[{index}] {failure}"));
+        let bar = self.bar.as_ref();
+        bar.map_or_else(print, |bar| bar.suspend(print));
+        self.unwritten.push(failure);
+    }
+
     /// Brings what is left where it belongs, when all tasks have ended.
-    fn finish(self, streaming: Streaming, elements: &Elements, started: Instant) -> CommandResult {
+    fn finish(
+        mut self,
+        streaming: Streaming,
+        elements: &Elements,
+        started: Instant,
+    ) -> CommandResult {
         let run = self.run;
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
-        let kept = streaming.finish()?;
+        let mut kept = streaming.finish()?;
+        for (index, error) in std::mem::take(&mut kept.unwritten) {
+            self.not_written(index, unwritten(error));
+        }
         if run.printer.output == Output::Json {
             let tasks = elements.iter().zip(&self.reports);
             let tasks = tasks.map(|(element, ended)| {
@@ -144,9 +160,20 @@ impl Outcome<'_> {
             });
             let tasks: Vec<_> = tasks.collect();
             run.print_json(&json!({ "version": 1, "tasks": tasks }))?;
-            run.keep_stdout(&kept)?;
+            for (index, written) in run.keep_stdout(&kept) {
+                let failed = written.err();
+                failed
+                    .into_iter()
+                    .for_each(|it| self.not_written(index, it));
+            }
         }
-        run.make_empty_files(&kept, &self.have_run)?;
+        let have_run = std::mem::take(&mut self.have_run);
+        for (index, made) in run.make_empty_files(&kept, &have_run) {
+            let failed = made.err();
+            failed
+                .into_iter()
+                .for_each(|it| self.not_written(index, it));
+        }
         let (name, took) = (&run.plan.job.name, units::duration(started.elapsed()));
         let Tally {
             finished, failed, ..
@@ -165,10 +192,19 @@ impl Outcome<'_> {
             first_failure,
         } = self.tally;
         match first_failure {
-            None if let Some(first) = self.unwritten.first() => Err(Failure::usage(format!(
-                "cannot write {} of {finished} results, such as this: {first}; above is where each is",
-                self.unwritten.len()
-            ))),
+            None if let Some(first) = self.unwritten.first() => {
+                let (count, exit) = (self.unwritten.len(), first.exit);
+                let error = match self.run.is_program() {
+                    true => anyhow::anyhow!(
+                        "cannot write the output of {count} of {finished} tasks, such as this: {first}; submit the \
+                         indices above again, to files that can be written"
+                    ),
+                    false => anyhow::anyhow!(
+                        "cannot write {count} of {finished} results, such as this: {first}; above is where each is"
+                    ),
+                };
+                Err(Failure::new(exit, error))
+            }
             None if INTERRUPTED.load(Ordering::SeqCst) && finished < elements.len() => {
                 Err(Failure::silent(Exit::Interrupted))
             }

@@ -34,6 +34,7 @@ use crate::names::Names;
 use crate::outfile;
 use crate::printer::Printer;
 use crate::remote;
+use crate::signals::INTERRUPTED;
 use crate::submit::array::TASKS_AHEAD;
 use crate::submit::elements::{Element, Elements, Kind};
 use crate::submit::plan::Plan;
@@ -215,8 +216,6 @@ fn warn_of_slip(submit: &Submit, elements: Option<&Elements>, printer: &Printer)
     }
 }
 
-/// Whether Ctrl-C was pressed.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Whether no task is to run any more: Ctrl-C, or nobody takes their output. Set before the tasks
 /// are cancelled, and looked at after each is submitted, so that none slips through in between.
 static STOPPED: AtomicBool = AtomicBool::new(false);
@@ -376,7 +375,10 @@ impl Run<'_> {
             (Output::Json, _) => Route::Keep,
             (_, Some(pattern)) if self.is_program() => {
                 let path = report::file_of(pattern, None);
-                Route::Files(Box::new(move |_| path.clone()))
+                Route::Files {
+                    path: Box::new(move |_| path.clone()),
+                    is_array: false,
+                }
             }
             (Output::Quiet, _) => Route::Drop,
             (Output::Table, _) if self.is_program() => Route::Through,
@@ -392,10 +394,12 @@ impl Run<'_> {
             let mut object = self.json(&ended, None, &kept);
             object["version"] = 1.into();
             self.print_json(&object)?;
-            self.keep_stdout(&kept)?;
+            self.keep_stdout(&kept)
+                .try_for_each(|(_, written)| written)?;
         }
         if has_run(report) {
-            self.make_empty_files(&kept, &[None])?;
+            self.make_empty_files(&kept, &[None])
+                .try_for_each(|(_, made)| made)?;
         }
         match &report.result {
             Ok(_) => self.print_result(report, None),

@@ -2,7 +2,9 @@
 //!
 //! Owns results, reports and failures on their way out, and keeping what cannot be written. Must not: submit or wait.
 
-use anyhow::Context;
+use std::io;
+use std::path::{Path, PathBuf};
+
 use indicatif::{ProgressBar, ProgressStyle};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::units;
@@ -10,46 +12,42 @@ use wasmrun_node::Report;
 
 use super::Run;
 use super::report;
-use super::stream::Kept;
+use super::stream::{Kept, exit_of};
 use super::target::Ended;
 use crate::args::Output;
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::outfile;
 
 impl Run<'_> {
-    /// Makes the files of programs that have run and printed nothing. What was there before stays until then.
-    pub(super) fn make_empty_files(&self, kept: &Kept, have_run: &[Option<u64>]) -> CommandResult {
-        let pattern = self.submit.result_file.as_ref();
-        let Some(pattern) = pattern.filter(|_| self.is_program()) else {
-            return Ok(());
-        };
-        for index in have_run {
-            if !kept.contains_key(&index.unwrap_or(0)) {
-                let path = report::file_of(pattern, *index);
-                let made = outfile::begin(&path);
-                made.with_context(|| format!("cannot write to {}", path.display()))?;
-            }
-        }
-        Ok(())
+    /// Makes the files of programs that have run and printed nothing, as far as they are taken from here. What was there
+    /// before stays until then.
+    pub(super) fn make_empty_files(
+        &self,
+        kept: &Kept,
+        have_run: &[Option<u64>],
+    ) -> impl Iterator<Item = (u64, CommandResult)> {
+        let silent = have_run.iter().map(|index| (*index, index.unwrap_or(0)));
+        let silent = silent.filter(move |(_, tag)| !kept.printed.contains_key(tag));
+        silent.filter_map(move |(index, tag)| {
+            let path = self.output_file(index)?;
+            Some((tag, written(&path, outfile::begin(&path).map(drop))))
+        })
     }
 
     /// Writes what programs printed to files, where it was kept for JSON and files were asked for
-    /// as well.
-    pub(super) fn keep_stdout(&self, kept: &Kept) -> CommandResult {
-        let Some(pattern) = self
-            .submit
-            .result_file
-            .as_ref()
-            .filter(|_| self.is_program())
-        else {
-            return Ok(());
-        };
-        for (tag, [stdout, _]) in kept {
-            let path = report::file_of(pattern, self.elements.is_some().then_some(*tag));
-            let written = outfile::replace(&path, stdout);
-            written.with_context(|| format!("cannot write to {}", path.display()))?;
-        }
-        Ok(())
+    /// as well, as far as they are taken from here.
+    pub(super) fn keep_stdout(&self, kept: &Kept) -> impl Iterator<Item = (u64, CommandResult)> {
+        kept.printed.iter().filter_map(move |(tag, [stdout, _])| {
+            let path = self.output_file(self.elements.is_some().then_some(*tag))?;
+            Some((*tag, written(&path, outfile::replace(&path, stdout))))
+        })
+    }
+
+    /// Where what a program prints goes, if that is a file.
+    fn output_file(&self, index: Option<u64>) -> Option<PathBuf> {
+        let pattern = self.submit.result_file.as_ref();
+        let pattern = pattern.filter(|_| self.is_program());
+        Some(report::file_of(pattern?, index))
     }
 
     pub(super) fn bar(&self, length: u64) -> Option<ProgressBar> {
@@ -66,7 +64,7 @@ impl Run<'_> {
 
     pub(super) fn json(&self, ended: &Ended, index: Option<u64>, kept: &Kept) -> serde_json::Value {
         static NOTHING: [Vec<u8>; 2] = [Vec::new(), Vec::new()];
-        let printed = kept.get(&index.unwrap_or(0)).unwrap_or(&NOTHING);
+        let printed = kept.printed.get(&index.unwrap_or(0)).unwrap_or(&NOTHING);
         let printed = (self.is_program() || printed != &NOTHING).then_some(printed);
         report::to_json(&self.plan.job, ended, index, printed)
     }
@@ -99,6 +97,11 @@ impl Run<'_> {
         // Who does not read our output wants no more of it.
         let Some(error) = error.filter(|_| exit != Exit::BrokenPipe) else {
             return Failure::silent(exit);
+        };
+        let source = error.downcast_ref::<io::Error>();
+        let exit = match source.map(io::Error::kind) {
+            Some(io::ErrorKind::Interrupted) => Exit::Interrupted,
+            _ => exit,
         };
         let kept = bytes.and_then(|bytes| Ok(bytes.map(|it| self.target.keep(it)).transpose()?));
         let error = match kept {
@@ -215,6 +218,18 @@ impl Run<'_> {
             _ => Failure::new(exit, error),
         }
     }
+}
+
+fn written(path: &Path, result: io::Result<()>) -> CommandResult {
+    let failed = |error: io::Error| {
+        let exit = exit_of(&error);
+        let error = anyhow::Error::new(error);
+        Failure::new(
+            exit,
+            error.context(format!("cannot write to {}", path.display())),
+        )
+    };
+    result.map_err(failed)
 }
 
 /// What is said of an error of a task that has ended.

@@ -31,15 +31,25 @@ pub enum Route {
         aside: bool,
     },
     /// Standard output into a file per task; standard error as it comes.
-    Files(Box<dyn Fn(u64) -> PathBuf + Send>),
+    Files {
+        path: Box<dyn Fn(u64) -> PathBuf + Send>,
+        /// Whether others go on when one cannot be written.
+        is_array: bool,
+    },
     /// Kept, for JSON.
     Keep,
     /// Nowhere.
     Drop,
 }
 
-/// What was kept of each task: standard output and standard error. Of those with files it says which have begun.
-pub type Kept = BTreeMap<u64, [Vec<u8>; 2]>;
+/// What was kept, by the tasks' tags.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// Standard output and standard error. Of those with files it says which have begun, or could not.
+    pub printed: BTreeMap<u64, [Vec<u8>; 2]>,
+    /// Those of an array whose files could not be written.
+    pub unwritten: BTreeMap<u64, io::Error>,
+}
 
 /// Starts the thread. An error is one of writing: `failed` is called, and the guests see a closed
 /// stream.
@@ -53,7 +63,7 @@ pub fn pump(
         .spawn(move || {
             let mut sink = Sink {
                 route,
-                kept: Kept::new(),
+                kept: Kept::default(),
                 pipes: BTreeMap::new(),
                 open: BTreeMap::new(),
             };
@@ -69,9 +79,21 @@ pub fn pump(
 
 /// The command's failure where guests' output could not be written.
 pub fn unwritten(error: io::Error) -> Failure {
+    match exit_of(&error) {
+        Exit::BrokenPipe => Failure::new(Exit::BrokenPipe, error),
+        exit => {
+            let error = anyhow::Error::new(error);
+            Failure::new(exit, error.context("cannot write the guest's output"))
+        }
+    }
+}
+
+/// The exit code where something could not be written.
+pub fn exit_of(error: &io::Error) -> Exit {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::new(Exit::BrokenPipe, error),
-        _ => Failure::from(anyhow::Error::new(error).context("cannot write the guest's output")),
+        io::ErrorKind::BrokenPipe => Exit::BrokenPipe,
+        io::ErrorKind::Interrupted => Exit::Interrupted,
+        _ => Exit::Usage,
     }
 }
 
@@ -116,20 +138,30 @@ impl Sink {
                 Some(lines) => io::stderr().lock().write_all(&lines),
                 None => Ok(()),
             },
-            Route::Files(_) if source == OutputSource::Stderr => {
+            Route::Files { .. } if source == OutputSource::Stderr => {
                 io::stderr().lock().write_all(&bytes)
             }
-            Route::Files(path) => {
-                let path = path(tag);
+            Route::Files { .. } if self.kept.unwritten.contains_key(&tag) => Ok(()),
+            Route::Files { path, is_array } => {
+                let (path, is_array) = (path(tag), *is_array);
                 let written = self.write_to(tag, &path, &bytes);
-                // Who reads a pipe no more wants no words.
-                written.map_err(|error| match error.kind() {
+                let written = written.map_err(|error| match error.kind() {
+                    // Who reads a pipe no more wants no words.
                     io::ErrorKind::BrokenPipe => error,
                     kind => io::Error::new(kind, format!("{}: {error}", path.display())),
-                })
+                });
+                match written {
+                    Err(error) if is_array && error.kind() != io::ErrorKind::BrokenPipe => {
+                        self.kept.printed.entry(tag).or_default();
+                        self.kept.unwritten.insert(tag, error);
+                        Ok(())
+                    }
+                    written => written,
+                }
             }
             Route::Keep => {
-                self.kept.entry(tag).or_default()[source as usize].extend_from_slice(&bytes);
+                self.kept.printed.entry(tag).or_default()[source as usize]
+                    .extend_from_slice(&bytes);
                 Ok(())
             }
             Route::Lines { bar, aside } => match whole_lines(&mut self.open, stream, &bytes) {
@@ -146,11 +178,11 @@ impl Sink {
         if let Some(pipe) = self.pipes.get_mut(&tag) {
             return pipe.write_all(bytes);
         }
-        let mut file = match self.kept.contains_key(&tag) {
+        let mut file = match self.kept.printed.contains_key(&tag) {
             true => File::options().append(true).open(path)?,
             false => outfile::begin(path)?,
         };
-        self.kept.entry(tag).or_default();
+        self.kept.printed.entry(tag).or_default();
         file.write_all(bytes)?;
         // Not kept open: an array may have more tasks than we may have files. Who reads a pipe would take that for its end.
         let about = file.metadata()?;
@@ -286,7 +318,7 @@ mod tests {
                 bar: None,
                 aside: true,
             },
-            kept: Kept::new(),
+            kept: Kept::default(),
             pipes: BTreeMap::new(),
             open: BTreeMap::new(),
         };
