@@ -45,6 +45,10 @@ fn a_tenant_below_its_minimum_has_others_paused_and_they_lose_nothing() {
         .ok();
     let ended = work.end();
     assert_eq!(ended.stdout_text(), "15237887915360077582\n", "{ended}");
+    let attempts = node.wasmrun(["list", "attempts", "-f", "name=busy-iterations"]);
+    let attempts = attempts.json(0);
+    let phases = &attempts["attempts"][0]["phases"];
+    assert!(phases["paused_us"].as_u64() > Some(0), "{attempts}");
 }
 
 #[test]

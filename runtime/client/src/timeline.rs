@@ -5,22 +5,23 @@
 use crate::wire::Run;
 
 /// The phases of an attempt, in their order.
-pub const PHASES: [&str; 5] = ["arguments", "sandbox", "run", "blocked", "result"];
+pub const PHASES: [&str; 6] = ["arguments", "sandbox", "run", "blocked", "paused", "result"];
 
 /// When an attempt began; one that did not run, when it ended.
 pub fn start_us(run: &Run) -> u64 {
     run.ended_us.saturating_sub(run.ran_us.unwrap_or(0))
 }
 
-/// When each of [`PHASES`] began, and when the last ended. What does not fit into the attempt is cut. Only the sum of
-/// all times that it was blocked is known: it stands behind the run.
-pub fn phases(run: &Run) -> [u64; 6] {
+/// When each of [`PHASES`] began, and when the last ended. What does not fit into the attempt is cut. Only the sums of
+/// all times that it was blocked and paused are known: they stand behind the run.
+pub fn phases(run: &Run) -> [u64; 7] {
     let (start, end, phases) = (start_us(run), run.ended_us, &run.phases);
     let sandbox = end.min(start.saturating_add(phases.arguments_us.into()));
     let itself = end.min(sandbox.saturating_add(phases.sandbox_us.into()));
     let result = itself.max(end.saturating_sub(phases.result_us.into()));
-    let blocked = itself.max(result.saturating_sub(phases.blocked_us.into()));
-    [start, sandbox, itself, blocked, result, end]
+    let paused = itself.max(result.saturating_sub(phases.paused_us.into()));
+    let blocked = itself.max(paused.saturating_sub(phases.blocked_us.into()));
+    [start, sandbox, itself, blocked, paused, result, end]
 }
 
 #[cfg(test)]
@@ -39,11 +40,15 @@ mod tests {
                 arguments_us: 5,
                 sandbox_us: 10,
                 blocked_us: 10,
+                paused_us: 20,
                 result_us: 10,
             },
             memory_peak_bytes: 7,
         };
-        assert_eq!(phases(&run(100)), [1000, 1005, 1015, 1080, 1090, 1100]);
-        assert_eq!(phases(&run(8)), [1000, 1005, 1008, 1008, 1008, 1008]);
+        assert_eq!(
+            phases(&run(100)),
+            [1000, 1005, 1015, 1060, 1070, 1090, 1100]
+        );
+        assert_eq!(phases(&run(8)), [1000, 1005, 1008, 1008, 1008, 1008, 1008]);
     }
 }

@@ -85,6 +85,7 @@ fn attributes(row: &TaskRow, run: Option<&Run>) -> Vec<KeyValue> {
         all.extend([
             KeyValue::new("wasmrun.waited_us", integer(run.waited_us)),
             KeyValue::new("wasmrun.blocked_us", i64::from(phases.blocked_us)),
+            KeyValue::new("wasmrun.paused_us", i64::from(phases.paused_us)),
             KeyValue::new("wasmrun.memory_peak_bytes", integer(run.memory_peak_bytes)),
             KeyValue::new("thread.id", i64::from(phases.thread)),
         ]);
@@ -147,6 +148,7 @@ pub(crate) mod tests {
                     arguments_us: 10,
                     sandbox_us: 20,
                     blocked_us: 5,
+                    paused_us: 6,
                     result_us: 30,
                 },
                 memory_peak_bytes: 64,
@@ -174,6 +176,7 @@ pub(crate) mod tests {
         )));
         assert!(has(KeyValue::new("wasmrun.memory_peak_bytes", 64_i64)));
         assert!(has(KeyValue::new("thread.id", 3_i64)));
+        assert!(has(KeyValue::new("wasmrun.paused_us", 6_i64)));
         let events = span.events.iter();
         let events: Vec<_> = events.map(|it| (&*it.name, it.timestamp)).collect();
         let expected = [

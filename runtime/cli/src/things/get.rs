@@ -104,9 +104,13 @@ fn run_lines(run: &Run) -> Vec<String> {
     let phases = &run.phases;
     let took = |us: u32| rows::took_text(us.into());
     let mut lines = vec![format!("waited    {}", rows::took_text(run.waited_us))];
+    let paused = match phases.paused_us {
+        0 => String::new(),
+        us => format!(", paused {} for other tenants", took(us)),
+    };
     lines.extend(run.ran_us.map(|ran_us| {
         format!(
-            "ran       {}: arguments {}, sandbox {}, blocked {}, result {}; guest thread {}",
+            "ran       {}: arguments {}, sandbox {}, blocked {}{paused}, result {}; guest thread {}",
             rows::took_text(ran_us),
             took(phases.arguments_us),
             took(phases.sandbox_us),

@@ -16,11 +16,12 @@ const MOST_SPANS: usize = 1000;
 /// How many tasks the table has.
 const MOST_TASKS: usize = 200;
 /// How each of [`timeline::PHASES`](wasmrun_client::timeline::PHASES) is painted, and what people call it.
-const PHASES: [(&str, &str); 5] = [
+const PHASES: [(&str, &str); 6] = [
     ("ph-arguments", "arguments"),
     ("ph-sandbox", "sandbox"),
     ("ph-running", "ran"),
     ("ph-blocked", "waited for others, in all"),
+    ("ph-paused", "was paused for other tenants, in all"),
     ("ph-result", "kept its result"),
 ];
 
@@ -136,6 +137,7 @@ pub fn attempted(attempts: &[TaskRow]) -> Markup {
             parts::or_dash(run.ran_us.map(units::took))
         }),
         ("blocked", |(_, run)| phase(run, run.phases.blocked_us)),
+        ("paused", |(_, run)| phase(run, run.phases.paused_us)),
         ("result", |(_, run)| phase(run, run.phases.result_us)),
         ("memory", |(_, run)| {
             parts::text(bytes(run.memory_peak_bytes))
@@ -199,6 +201,7 @@ mod tests {
                     arguments_us: 10,
                     sandbox_us: 20,
                     blocked_us: 30,
+                    paused_us: 10,
                     result_us: 5,
                 },
                 memory_peak_bytes: 0,

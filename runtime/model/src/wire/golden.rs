@@ -162,6 +162,7 @@ fn task_row() -> TaskRow {
                 arguments_us: 5,
                 sandbox_us: 6,
                 blocked_us: 7,
+                paused_us: 10,
                 result_us: 8,
             },
             memory_peak_bytes: 9,
@@ -819,7 +820,7 @@ fn responses_about_tasks() {
     assert_bytes(
         Response::Task(Box::new(detail)),
         "10 07x16 01 6e 01 73 01 74 08x16 01 07x16 06 01 0ax16 0bx8 01 03 6b 3d 76 01 03x16 01 04 02 01 \
-         05 ac 02 01 6d 01 07x16 00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 01 02 03 04 05 06 07 08 09 01 01 65 00 01 01 04 \
+         05 ac 02 01 6d 01 07x16 00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 01 02 03 04 05 06 07 0a 08 09 01 01 65 00 01 01 04 \
          01 65 01 07x16 00x4 01 01 77",
     );
     let actor = ActorDetail {
@@ -1021,7 +1022,7 @@ fn an_object_and_who_needs_it() {
 fn lists_and_the_status() {
     assert_bytes(
         listed(Rows::Tasks(vec![task_row()])),
-        "0f 00 01 07x16 01 6e 01 73 01 74 08x16 01 07x16 06 01 0ax16 0bx8 01 03 6b 3d 76 01 03x16 01 04 02 01 05 ac 02 01 6d 01 07x16 00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 01 02 03 04 05 06 07 08 09 01 01 65 01 01 70 01 01 71 01 77",
+        "0f 00 01 07x16 01 6e 01 73 01 74 08x16 01 07x16 06 01 0ax16 0bx8 01 03 6b 3d 76 01 03x16 01 04 02 01 05 ac 02 01 6d 01 07x16 00x4 01 03 43 50 55 90 4e 01 00 88 27 01 01 01 02 03 04 05 06 07 0a 08 09 01 01 65 01 01 70 01 01 71 01 77",
     );
     assert_bytes(
         listed(Rows::Actors(vec![actor_row()])),

@@ -165,6 +165,8 @@ pub struct Phases {
     pub sandbox_us: u32,
     /// How long it waited for others while it ran.
     pub blocked_us: u32,
+    /// How long it was paused for other tenants, in all.
+    pub paused_us: u32,
     /// How long it took to keep its result.
     pub result_us: u32,
 }

@@ -66,12 +66,11 @@ impl Clock {
         self.paused.lock().since = Some(Instant::now());
     }
 
-    /// It goes on. To people the pause is a wait for others.
+    /// It goes on.
     pub(crate) fn goes_on(&self) {
         let mut paused = self.paused.lock();
         if let Some(since) = paused.since.take() {
             paused.in_all += since.elapsed();
-            self.waited_since(since);
         }
     }
 
@@ -92,6 +91,7 @@ impl Clock {
             arguments_us: after(&self.loaded, self.started),
             sandbox_us: after(&self.made, *self.loaded.get().unwrap_or(&self.started)),
             blocked_us: self.blocked_us.load(Ordering::Relaxed),
+            paused_us: us(self.paused()),
             result_us: us(returned.elapsed()),
         }
     }
@@ -99,4 +99,23 @@ impl Clock {
 
 fn us(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_no_wait_for_others() {
+        let past = Duration::from_millis(5);
+        let clock = Clock::new(Instant::now());
+        clock.pauses();
+        clock.paused.lock().since = Some(Instant::now() - past);
+        clock.goes_on();
+        let phases = clock.phases(Instant::now());
+        assert!(phases.paused_us >= us(past), "{phases:?}");
+        assert_eq!(phases.blocked_us, 0);
+        clock.waited_since(Instant::now() - past);
+        assert!(clock.phases(Instant::now()).blocked_us >= us(past));
+    }
 }

@@ -287,6 +287,7 @@ mod tests {
             arguments_us: 5,
             sandbox_us: 10,
             blocked_us: 10,
+            paused_us: 10,
             result_us: 10,
         };
         TaskRow {
@@ -394,8 +395,9 @@ mod tests {
         let expected = [
             ("arguments", 1000, 5),
             ("sandbox", 1005, 10),
-            ("run", 1015, 965),
-            ("blocked", 1980, 10),
+            ("run", 1015, 955),
+            ("blocked", 1970, 10),
+            ("paused", 1980, 10),
             ("result", 1990, 10),
         ];
         assert_eq!(phases, expected);
