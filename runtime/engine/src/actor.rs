@@ -10,11 +10,13 @@ use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use wasmrun_model::failure::{LimitKind, TaskError};
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::{DecodeLimits, EncodedRef, Value};
 use wasmtime::component::{Instance, ResourceAny, Val};
 
+use crate::blocking::{share, within_share};
 use crate::call::{self, CallPlan, Callee, Target, check_arguments};
 use crate::class::{Class, ClassIndex, Lane, MethodIndex};
 use crate::exports::FastLane;
@@ -79,6 +81,8 @@ pub struct ActorInstance {
     class: ClassIndex,
     body: Body,
     engine: Engine,
+    /// See [`share`].
+    share: Option<Handle>,
 }
 
 /// The instance as its lane knows it.
@@ -102,6 +106,7 @@ pub(crate) async fn create(
         output,
         services,
     } = birth;
+    let share = share(grants, &context.tenant);
     let setup = Setup {
         module,
         context,
@@ -137,8 +142,10 @@ pub(crate) async fn create(
             class,
             body,
             engine: Engine(engine.clone()),
+            share: share.clone(),
         })
     });
+    let creating = pin!(within_share(share.clone(), creating));
     within(limits.time, never_paused, creating).await
 }
 
@@ -243,12 +250,12 @@ impl ActorInstance {
         state.limiter.forget_refusal();
         let engine = self.engine.clone();
         let _ticking = engine.0.ticker.start();
-        let returned = within(
-            limits.time,
-            never_paused,
-            pin!(self.call_unhurried(method, values, limits)),
-        )
-        .await;
+        let share = self.share.clone();
+        let returned = {
+            let calling = pin!(self.call_unhurried(method, values, limits));
+            let calling = pin!(within_share(share, calling));
+            within(limits.time, never_paused, calling).await
+        };
         // Between calls it keeps nothing alive.
         self.sandbox.store.data_mut().services = alone();
         let returned = returned?;
@@ -299,12 +306,10 @@ impl ActorInstance {
     pub async fn checkpoint(&mut self, limits: &Limits) -> Result<Option<Vec<u8>>, TaskError> {
         let engine = self.engine.clone();
         let _ticking = engine.0.ticker.start();
-        within(
-            limits.time,
-            never_paused,
-            pin!(self.checkpoint_unhurried(limits)),
-        )
-        .await
+        let share = self.share.clone();
+        let asking = pin!(self.checkpoint_unhurried(limits));
+        let asking = pin!(within_share(share, asking));
+        within(limits.time, never_paused, asking).await
     }
 
     async fn checkpoint_unhurried(

@@ -3,8 +3,8 @@
 //!
 //! Owns: loading modules (`load`), compiled code on disk (`cache`), wasmtime and its settings
 //! (`flavor`), what guests may import (`host`) and how that is put to the node (`services`), the
-//! limits of one task (`limits`), its output and input (`stdio`), the run itself (`run`), and
-//! instances that live on as actors (`actor`). Must not: decide what runs when or
+//! limits of one task (`limits`), the threads that it may block (`blocking`), its output and input (`stdio`),
+//! the run itself (`run`), and instances that live on as actors (`actor`). Must not: decide what runs when or
 //! where (`node` does), know of networks or stores.
 //!
 //! Invariants: an instance serves one task, or one actor, and is never used again; compiled code is only ever
@@ -12,6 +12,7 @@
 //! time, which ends the task.
 
 mod actor;
+mod blocking;
 mod cache;
 mod call;
 mod class;

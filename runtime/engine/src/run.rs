@@ -10,6 +10,7 @@ use wasmtime::component::{ComponentExportIndex, Func, Instance, Val};
 use wasmtime::{Store, UpdateDeadline};
 
 use crate::EngineInner;
+use crate::blocking::{share, within_share};
 use crate::call::{CallPlan, Callee, Returned, Target, call, call_fast, check_arguments};
 use crate::input::Input;
 use crate::limits::Limits;
@@ -61,7 +62,9 @@ pub(crate) async fn run(
     invocation: Invocation<'_>,
 ) -> Result<Outcome, TaskError> {
     let (time, services) = (invocation.limits.time, invocation.services.clone());
+    let share = share(invocation.grants, &invocation.context.tenant);
     let running = pin!(run_unhurried(engine, invocation));
+    let running = pin!(within_share(share, running));
     within(time, || services.paused(), running).await
 }
 

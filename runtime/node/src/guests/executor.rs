@@ -52,7 +52,8 @@ impl Weight {
 /// gaps between tasks.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// How many threads may block in calls that guests have made. A guest whose call finds none free waits for one.
+/// How many threads may block in calls that guests have made whose tenants have no threads of their own (`blocking` of the
+/// engine). A guest whose call finds none free waits for one.
 const MAX_BLOCKED: usize = 4096;
 
 /// How long guest threads are waited for at the end. One that is stuck in the kernel is left behind.
