@@ -7,6 +7,7 @@
 //!
 //! Invariant: the same scenario gives the same output, byte for byte.
 
+mod compare;
 mod decimal;
 mod fuzz;
 mod run;

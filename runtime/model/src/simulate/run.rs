@@ -10,6 +10,7 @@
 //! from the scenario alone.
 
 mod pauses;
+mod quotas;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -72,6 +73,8 @@ struct Run<'a, T> {
     submitted: usize,
     /// The entries that are submitted, or whose last wait is over, at this instant.
     due: BTreeSet<EntryNo>,
+    /// The entries that have begun to wait for nodes at this instant.
+    fresh: Vec<EntryNo>,
     /// How many of the events have happened.
     happened: usize,
     /// By number of the node: in which of its incarnations it is or will be next.
@@ -116,6 +119,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             submissions,
             submitted: 0,
             due: BTreeSet::new(),
+            fresh: Vec::new(),
             happened: 0,
             incarnations: vec![Incarnation(0); scenario.node_names.len()],
         }
@@ -145,6 +149,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
                 self.scheduler.dispatch();
                 self.follow()?;
             }
+            self.count_at_quota();
         }
         Ok(())
     }
@@ -350,6 +355,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         while let Some(entry) = self.due.pop_first() {
             let is_new = self.work.submit(entry);
             let is_free = self.work.is_free(entry);
+            self.fresh.extend(is_free.then_some(entry));
             if let Some(group) = self.work.group(entry).filter(|_| is_free) {
                 self.note(Event::CreateGroup {
                     group: group.id,

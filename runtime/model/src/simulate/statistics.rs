@@ -134,6 +134,11 @@ impl Statistics {
         }
     }
 
+    /// So many tasks of a tenant wait that were submitted now, since there is no room under a quota.
+    pub fn at_quota(&mut self, tenant: TenantNo, tasks: u64) {
+        self.tenants[tenant.0 as usize].counts.at_quota += tasks;
+    }
+
     /// A task that had started has run to its end.
     pub fn finished(&mut self, now_ms: u64, tenant: TenantNo, node: NodeNo, held: &ResourceSet) {
         self.ended(now_ms, tenant, node, held);
@@ -152,7 +157,9 @@ impl Statistics {
         let node = &mut self.nodes[node.0 as usize];
         node.settle(now_ms);
         node.busy.subtract_set(cpu);
-        self.tenants[tenant.0 as usize].used.subtract_set(cpu);
+        let tenant = &mut self.tenants[tenant.0 as usize];
+        tenant.used.subtract_set(cpu);
+        tenant.counts.paused += 1;
     }
 
     /// A task that was paused goes on, and holds these amounts again.

@@ -50,6 +50,10 @@ pub struct Counts {
     pub infeasible: u64,
     /// Unfinished in the end since they were given up.
     pub unschedulable: u64,
+    /// Times that one was paused for another tenant.
+    pub paused: u64,
+    /// Tasks that waited since there was no room under a quota when they were submitted.
+    pub at_quota: u64,
 }
 
 /// What came of a tenant's work.
@@ -75,6 +79,12 @@ pub struct Waits {
     /// The mean.
     #[serde(rename = "wait_mean_ms")]
     pub mean_ms: Decimal,
+    /// The smallest wait that at least half of them do not exceed; exact.
+    #[serde(rename = "wait_p50_ms")]
+    pub p50_ms: u64,
+    /// The same of 95 of 100.
+    #[serde(rename = "wait_p95_ms")]
+    pub p95_ms: u64,
     /// The smallest wait that at least 99 of 100 do not exceed; exact.
     #[serde(rename = "wait_p99_ms")]
     pub p99_ms: u64,
@@ -110,6 +120,8 @@ impl Counts {
         self.retried += other.retried;
         self.infeasible += other.infeasible;
         self.unschedulable += other.unschedulable;
+        self.paused += other.paused;
+        self.at_quota += other.at_quota;
     }
 }
 
@@ -121,14 +133,15 @@ impl Waits {
             return None;
         }
         let sum: u128 = waits_ms.iter().map(|wait| u128::from(*wait)).sum();
-        // The nearest rank: the ⌈0.99 n⌉-th of the sorted waits.
-        let rank = count - count / 100;
-        let (_, p99_ms, above) = waits_ms.select_nth_unstable(rank - 1);
-        let p99_ms = *p99_ms;
+        waits_ms.sort_unstable();
+        // The nearest rank: for 99 the ⌈0.99 n⌉-th of the sorted waits.
+        let of_100 = |percent: usize| waits_ms[(count * percent).div_ceil(100) - 1];
         Some(Self {
             mean_ms: Decimal::quotient(sum, count as u128),
-            p99_ms,
-            max_ms: above.iter().copied().max().unwrap_or(p99_ms),
+            p50_ms: of_100(50),
+            p95_ms: of_100(95),
+            p99_ms: of_100(99),
+            max_ms: waits_ms[count - 1],
         })
     }
 }
@@ -166,6 +179,8 @@ impl Serialize for Counts {
             ("unfinished", self.unfinished()),
             ("infeasible", self.infeasible),
             ("unschedulable", self.unschedulable),
+            ("paused", self.paused),
+            ("at_quota", self.at_quota),
         ])
     }
 }
@@ -175,7 +190,13 @@ fn waits<S: Serializer>(waits: &Option<Waits>, serializer: S) -> Result<S::Ok, S
     match waits {
         Some(waits) => waits.serialize(serializer),
         None => {
-            let fields = ["wait_mean_ms", "wait_p99_ms", "wait_max_ms"];
+            let fields = [
+                "wait_mean_ms",
+                "wait_p50_ms",
+                "wait_p95_ms",
+                "wait_p99_ms",
+                "wait_max_ms",
+            ];
             serializer.collect_map(fields.map(|field| (field, ())))
         }
     }
@@ -213,7 +234,10 @@ mod tests {
         for count in 1..500 {
             assert_eq!(p99(count), (99 * count).div_ceil(100));
         }
+        let waits = Waits::of((1..=200).collect()).unwrap();
+        assert_eq!((waits.p50_ms, waits.p95_ms), (100, 190));
         let waits = Waits::of(vec![0, 10, 3]).unwrap();
+        assert_eq!((waits.p50_ms, waits.p95_ms), (3, 10));
         assert_eq!(
             (waits.mean_ms.to_string(), waits.max_ms),
             ("4.3333".into(), 10)
@@ -229,8 +253,7 @@ mod tests {
             dominant_share_max: Decimal::ZERO,
             waits: None,
         };
-        let expected =
-            r#""dominant_share_max":0,"wait_mean_ms":null,"wait_p99_ms":null,"wait_max_ms":null}"#;
+        let expected = r#""wait_mean_ms":null,"wait_p50_ms":null,"wait_p95_ms":null,"wait_p99_ms":null,"wait_max_ms":null}"#;
         let json = serde_json::to_string(&tenant).unwrap();
         assert!(json.ends_with(expected), "{json}");
     }

@@ -32,7 +32,7 @@ impl Summary {
         out
     }
 
-    fn sentence(&self) -> String {
+    pub(super) fn sentence(&self) -> String {
         let counts = &self.counts;
         let took = milliseconds(self.makespan_ms);
         let mut out = format!(
@@ -112,7 +112,8 @@ impl Summary {
     }
 }
 
-fn listed(count: usize) -> usize {
+/// How many of so many have their lines.
+pub(super) fn listed(count: usize) -> usize {
     match count <= LISTED_MAX {
         true => count,
         false => LISTED_OF_MANY,
@@ -150,7 +151,7 @@ fn bar(used: Decimal) -> String {
 }
 
 /// Lines of cells under a header; the first columns are flush left, the others flush right.
-struct Rows {
+pub(super) struct Rows {
     lines: Vec<Line>,
     widths: Vec<usize>,
     left: usize,
@@ -162,7 +163,7 @@ enum Line {
 }
 
 impl Rows {
-    fn new(header: &[&str], left: usize) -> Self {
+    pub(super) fn new(header: &[&str], left: usize) -> Self {
         let mut rows = Self {
             lines: Vec::new(),
             widths: vec![0; header.len()],
@@ -172,19 +173,19 @@ impl Rows {
         rows
     }
 
-    fn push(&mut self, cells: Vec<String>) {
+    pub(super) fn push(&mut self, cells: Vec<String>) {
         for (width, cell) in self.widths.iter_mut().zip(&cells) {
             *width = (*width).max(cell.chars().count());
         }
         self.lines.push(Line::Cells(cells));
     }
 
-    fn note(&mut self, count: usize, what: &str) {
+    pub(super) fn note(&mut self, count: usize, what: &str) {
         let note = format!("… {count} more {what}; `-o json` shows them all");
         self.lines.push(Line::Note(note));
     }
 
-    fn write_to(&self, out: &mut String) {
+    pub(super) fn write_to(&self, out: &mut String) {
         for line in &self.lines {
             match line {
                 Line::Note(note) => out.push_str(note),

@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::cluster::{Labels, Selectors};
-use crate::fairness::{Policy, TenantConfig, TenantName};
+use crate::fairness::{MAX_TENANTS, Policy, TenantConfig, TenantName};
 use crate::group::GroupKind;
 use crate::resource::{
     Amount, CapacityError, NodeResources, Pool, PoolKind, Request, ResourceName, ResourceSet,
@@ -196,6 +196,29 @@ impl Scenario {
     /// When the text is no JSON, too large, or says something impossible; see [`ScenarioError`].
     pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         read::scenario(text)
+    }
+
+    /// What a tenant is due and may have, to be changed. One that the scenario does not name is added.
+    ///
+    /// # Errors
+    /// When there are too many to add one.
+    pub fn tenant_mut(&mut self, name: &TenantName) -> Result<&mut TenantConfig, Fault> {
+        let found = self.tenants.iter().position(|it| it.name == *name);
+        let at = found.unwrap_or(self.tenants.len());
+        if at == MAX_TENANTS {
+            return Err(Fault::TooMany {
+                found: MAX_TENANTS as u64 + 1,
+                what: "tenants, with those that are added,",
+                limit: MAX_TENANTS as u64,
+            });
+        }
+        if found.is_none() {
+            self.tenants.push(Tenant {
+                name: name.clone(),
+                config: TenantConfig::default(),
+            });
+        }
+        Ok(&mut self.tenants[at].config)
     }
 
     /// The name of a node.
