@@ -40,6 +40,7 @@ mod named;
 mod pages;
 pub mod queue;
 mod reader;
+pub mod record;
 mod routes;
 pub mod rows;
 mod scheduling;
