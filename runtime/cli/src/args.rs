@@ -25,6 +25,7 @@ mod scheduling;
 mod scripts;
 mod secrets;
 mod serve;
+mod simulate;
 mod tenants;
 mod things;
 mod trace;
@@ -64,6 +65,7 @@ pub use self::scheduling::SchedulingCommand;
 pub use self::scripts::{Language, RunScript, Stubs};
 pub use self::secrets::SecretCommand;
 pub use self::serve::{Serve, ServiceCommand};
+pub use self::simulate::Simulate;
 pub use self::tenants::{TenantCommand, TenantSet};
 pub use self::things::{
     ActorCommand, ActorCreate, COLLECTOR, ClusterOptions, Doctor, FilterArg, Id, ListOptions,
@@ -120,7 +122,7 @@ pub enum Command {
     Inspect(Inspect),
     /// Write into a module what its functions need.
     Annotate(Annotate),
-    /// Plan a cluster: run a scenario of nodes and tasks in virtual time.
+    /// Plan a cluster: run a scenario of nodes and tasks in virtual time, or record one of what has run.
     Simulate(Simulate),
     /// Measure this machine: tasks per second, latencies, start-up.
     Bench(Bench),
@@ -577,13 +579,6 @@ pub struct Annotate {
     pub request: Request,
     #[command(flatten)]
     pub node: NodeOptions,
-}
-
-#[derive(Debug, Args)]
-pub struct Simulate {
-    /// The scenario, in JSON; `-` is standard input.
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub scenario: PathBuf,
 }
 
 #[cfg(test)]

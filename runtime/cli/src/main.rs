@@ -215,7 +215,7 @@ fn run(cli: &Cli, printer: &Printer) -> CommandResult {
         Command::Service { command } => things::services::service(command, &cli.global, printer),
         Command::Inspect(inspect) => inspect::inspect(inspect, printer),
         Command::Annotate(annotate) => annotate::annotate(annotate, printer),
-        Command::Simulate(simulate) => simulate::simulate(simulate, printer),
+        Command::Simulate(simulate) => simulate::simulate(simulate, &cli.global, printer),
         Command::Bench(bench) => bench::bench(bench, printer),
         Command::Doctor(options) => doctor::doctor(options, &cli.global, printer),
         Command::IdleNode(idle) => bench::idle_node(idle, printer),

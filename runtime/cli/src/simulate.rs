@@ -1,13 +1,15 @@
 //! `wasmrun simulate`: what a scheduler would do, in virtual time.
 
+mod record;
+
 use std::convert::Infallible;
 use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use wasmrun_model::simulate::{self, Scenario, scenario::limits::FILE_BYTES_MAX};
+use wasmrun_model::simulate::{self, Scenario, Summary, scenario::limits::FILE_BYTES_MAX};
 
-use crate::args::{Output, Simulate};
+use crate::args::{Global, Output, Simulate};
 use crate::fail::{CommandResult, Failure};
 use crate::local;
 use crate::printer::{Printer, written};
@@ -16,20 +18,42 @@ use crate::stdio;
 /// What is written at a time.
 const WRITE_BYTES: usize = 64 << 10;
 
-pub fn simulate(simulate: &Simulate, printer: &Printer) -> CommandResult {
-    let text = read(&simulate.scenario)?;
-    let scenario = Scenario::parse(&text).map_err(|error| {
-        let name = local::shown(&simulate.scenario);
+pub fn simulate(options: &Simulate, global: &Global, printer: &Printer) -> CommandResult {
+    if let Some(file) = &options.record {
+        return record::record(file, options, global, printer);
+    }
+    let Some(path) = &options.scenario else {
+        return Err(Failure::usage("name a scenario, or a file with --record"));
+    };
+    let scenario = parse(path)?;
+    let mut changed = scenario.clone();
+    for change in &options.set_tenant {
+        change.change(changed.tenant_mut(&change.tenant)?);
+    }
+    if printer.output == Output::Json {
+        return written(write_trace(&changed));
+    }
+    let table = match options.set_tenant.is_empty() {
+        true => summary(&scenario).to_table(),
+        false => summary(&scenario).beside(&summary(&changed)),
+    };
+    printer.result(table.trim_end())
+}
+
+fn summary(scenario: &Scenario) -> Summary {
+    let Ok(summary) = simulate::run(scenario, |_| Ok::<(), Infallible>(()));
+    summary
+}
+
+fn parse(path: &Path) -> Result<Scenario, Failure> {
+    let text = read(path)?;
+    Scenario::parse(&text).map_err(|error| {
+        let name = local::shown(path);
         Failure::usage(match error.line_and_column() {
             Some((line, column)) => format!("{name}:{line}:{column}: {error}"),
             None => format!("{name}: {error}"),
         })
-    })?;
-    if printer.output == Output::Json {
-        return written(write_trace(&scenario));
-    }
-    let Ok(summary) = simulate::run(&scenario, |_| Ok::<(), Infallible>(()));
-    printer.result(summary.to_table().trim_end())
+    })
 }
 
 /// A line for each event, then one with the summary.

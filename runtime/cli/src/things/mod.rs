@@ -131,7 +131,7 @@ fn show_most(list: List, most: Option<usize>, global: &Global, printer: &Printer
 }
 
 /// Says what is missing in an answer.
-fn warn_of_silent(silent: &[Silent], printer: &Printer) {
+pub fn warn_of_silent(silent: &[Silent], printer: &Printer) {
     for Silent { node, why } in silent {
         printer.warn(format_args!("node {node} did not answer: {why}"));
     }
