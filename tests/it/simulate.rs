@@ -4,7 +4,9 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
-use wasmrun_tests::{Wasmrun, assert_says, scratch};
+use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
+
+use crate::node::Node;
 
 /// A scenario on standard input.
 fn simulate(scenario: &Json) -> Wasmrun {
@@ -430,4 +432,89 @@ fn whoever_reads_may_leave() {
         (Some(141), ""),
         "{ended}"
     );
+}
+
+/// What `simulate` says in the end.
+fn summary(run: Wasmrun) -> Json {
+    let out = run.args(["-o", "json"]).ok();
+    let last = out.lines().last().expect("a summary at the end");
+    let mut line: Json = serde_json::from_str(last).expect("a line of JSON");
+    line["summary"].take()
+}
+
+#[test]
+fn what_has_run_is_recorded_and_tried_with_a_quota() {
+    let mut node = Node::new();
+    let history = node.dir.path().join("history");
+    let folder = history.display().to_string();
+    let options = ["--node-name", "n1", "--history-dir", &folder];
+    node.start_with(&options);
+    for tenant in ["red", "org/blue"] {
+        let submit = node.wasmrun(["submit", "--tenant", tenant]);
+        let call = ["--invoke", "sleep(200)", "--array", "1-6"];
+        submit.arg(guest("fixture")).args(call).ok();
+    }
+    // From here on only its files know what has run.
+    node.wasmrun(["node", "stop"]).ok();
+    let ended = node.running.take().expect("it runs").end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    node.start_with(&options);
+    node.wasmrun(["tenant", "set", "red", "--weight", "2"]).ok();
+
+    let file = node.dir.path().join("load.json");
+    let record = || node.wasmrun(["simulate", "--record"]).arg(&file);
+    assert_says(&record().fails(2), &["nothing to record", "--from"]);
+    let said = record().arg("--from").arg(&history).run();
+    assert_eq!(said.code, Some(0), "{said}");
+    assert_says(&said.stderr, &["12 tasks of 2 tenants", "priorities"]);
+    let read = || -> Json {
+        let text = std::fs::read_to_string(&file).expect("it was written");
+        serde_json::from_str(&text).expect("it is JSON")
+    };
+    let recorded = read();
+    let expected = json!([{ "name": "red", "weight": "2" }]);
+    assert_eq!(recorded["tenants"], expected);
+    assert_eq!(recorded["nodes"][0]["name"], "n1");
+    assert_eq!(recorded["nodes"][0]["resources"]["CPU"], "2");
+    assert_eq!(recorded["tasks"][0]["name"], "sleep.1");
+
+    let simulate = || Wasmrun::new(["simulate"]).arg(&file);
+    let change = "red:max=CPU=1";
+    let before = summary(simulate());
+    let after = summary(simulate().args(["--set-tenant", change]));
+    for summary in [&before, &after] {
+        assert_eq!(summary["finished"], 12, "{summary}");
+        assert_eq!(summary["tenants"]["red"]["finished"], 6, "{summary}");
+    }
+    let red = |summary: &Json, field: &str| summary["tenants"]["red"][field].as_u64();
+    let longest = |summary: &Json| red(summary, "wait_max_ms");
+    assert!(longest(&after) > longest(&before), "{before}\n{after}");
+    assert_eq!(red(&before, "at_quota"), Some(0));
+    assert!(red(&after, "at_quota") > Some(0), "{after}");
+    let table = simulate().args(["--set-tenant", change]).ok();
+    assert_says(
+        &table,
+        &["before: 12 of 12", "after:  12 of 12", "at quota"],
+    );
+
+    let part = ["--tenant", "org", "--anonymous", "--since", "1h"];
+    record().arg("--from").arg(&history).args(part).ok();
+    let recorded = read();
+    let tasks = recorded["tasks"].as_array().expect("a list");
+    let count = tasks.iter().filter_map(|it| it["count"].as_u64());
+    assert_eq!(count.sum::<u64>(), 6);
+    assert_eq!(
+        (&tasks[0]["name"], &tasks[0]["tenant"]),
+        (&json!("f1.1"), &json!("org/blue"))
+    );
+}
+
+#[test]
+fn changes_and_recordings_that_make_no_sense() {
+    let both = Wasmrun::new(["simulate", "a.json", "--record", "b.json"]);
+    assert_says(&both.fails(2), &["cannot be used with"]);
+    let alone = Wasmrun::new(["simulate", "a.json", "--since", "7d"]);
+    assert_says(&alone.fails(2), &["cannot be used with"]);
+    let said = Wasmrun::new(["simulate", "a.json", "--set-tenant", "web:wieght=2"]).fails(2);
+    assert_says(&said, &["'wieght=2' must be weight=2"]);
 }

@@ -27,19 +27,19 @@ pub struct Simulate {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub record: Option<PathBuf>,
     /// Also of what is in this folder, which a node was given as --history-dir, or in a file of one. Repeatable.
-    #[arg(long, value_name = "DIR", requires = "record", value_hint = ValueHint::AnyPath)]
+    #[arg(long, value_name = "DIR", conflicts_with = "scenario", value_hint = ValueHint::AnyPath)]
     pub from: Vec<PathBuf>,
     /// Only tasks that were submitted within this time, such as 7d.
-    #[arg(long, value_name = "DURATION", requires = "record", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", conflicts_with = "scenario", value_parser = duration)]
     pub since: Option<Duration>,
     /// Only tasks of this tenant and of those that are part of it.
-    #[arg(long, value_name = "NAME", requires = "record")]
+    #[arg(long, value_name = "NAME", conflicts_with = "scenario")]
     pub tenant: Option<TenantName>,
     /// Only tasks of this job: its name, its id, or as much of the beginning as is its alone.
-    #[arg(long, value_name = "JOB", requires = "record")]
+    #[arg(long, value_name = "JOB", conflicts_with = "scenario")]
     pub job: Option<String>,
     /// Call functions f1, f2 and so on.
-    #[arg(long, requires = "record")]
+    #[arg(long, conflicts_with = "scenario")]
     pub anonymous: bool,
 }
 
