@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::Value as Json;
-use wasmrun_tests::assert_says;
+use wasmrun_tests::{assert_says, guest};
 
 use crate::node::Node;
 
@@ -38,6 +38,10 @@ fn attempts_are_known_when_the_node_is_gone() {
     assert_eq!(node.submit("add(1, 2)").ok(), "3\n");
     // It starts `crash`, and ends well.
     node.submit("error-of(\"trap\")").ok();
+    let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
+    let create = create.args(["counter", "1", "--name", "total", "--cpus", "0.5"]);
+    create.ok();
+    node.wasmrun(["actor", "kill", "total"]).ok();
     // It ends because the node does.
     node.submit("spin()").arg("--detach").ok();
     node.wait_for("running", 1);
@@ -53,6 +57,7 @@ fn attempts_are_known_when_the_node_is_gone() {
     });
     let expected = [
         ("add", "finished"),
+        ("wasmrun:graph/tests@0.1.0#counter", "cancelled"),
         ("crash", "failed"),
         ("error-of", "finished"),
         ("spin", "cancelled"),
@@ -65,6 +70,10 @@ fn attempts_are_known_when_the_node_is_gone() {
         (&crash["parent"], &crash["job"]),
         (&parent["id"], &parent["job"])
     );
+    let actor = lines.iter().find(|line| !line["actor"].is_null());
+    let actor = actor.expect("it is there");
+    // What it had as long as it lived.
+    assert_eq!(actor["held"]["CPU"], "0.5", "{actor}");
     let error = crash["error"].as_str().expect("it failed");
     assert_says(error, &["the guest trapped"]);
     for line in &lines {

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use wasmrun_engine::HeldResource;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{NodeId, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
@@ -111,6 +112,9 @@ impl Ledger {
         let mut report = report.unwrap_or_else(|| Report::never_ran(cell, error()));
         report.attempt = attempt;
         report.ran_at = report.ran_at.or(lost_with);
+        if lived.is_some() && report.held.is_empty() {
+            report.held = asked_for(cell);
+        }
         // When a node was lost is not known.
         report.ran = match lost_with {
             Some(_) => Duration::ZERO,
@@ -119,4 +123,18 @@ impl Ledger {
         report.waited = report.waited.saturating_sub(lived.unwrap_or(report.ran));
         Some(report)
     }
+}
+
+/// What an actor that is gone has held, which has been given back: as much as it asked for first, of units that nobody knows.
+fn asked_for(cell: &TaskCell) -> Vec<HeldResource> {
+    let first = cell.work.terms().rule.alternatives.first();
+    let amounts = first
+        .into_iter()
+        .flat_map(|request| request.amounts().iter());
+    let held = amounts.map(|(name, amount)| HeldResource {
+        name: name.clone(),
+        amount: amount.steps(),
+        units: Vec::new(),
+    });
+    held.collect()
 }
