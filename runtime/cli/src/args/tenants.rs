@@ -13,7 +13,7 @@ use super::{FilterArg, amount};
 #[derive(Debug, Subcommand)]
 pub enum TenantCommand {
     /// Set what a tenant is due and may have, for all nodes of the cluster. What is not named stays as it is.
-    Set(TenantSet),
+    Set(Box<TenantSet>),
     /// List tenants: what each is due, what it has and what it may have, with those that are part of it.
     List {
         /// Only those whose field, name or weight, has this value, such as weight=3. Repeatable.

@@ -18,6 +18,7 @@ mod class;
 mod dispatch;
 mod event;
 mod explain;
+mod explain_text;
 mod fuzz;
 mod group_effects;
 mod group_members;
