@@ -29,6 +29,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[MODEL, "wasmrun-store", "wasmrun-net", "wasmrun-client"],
     ),
     ("wasmrun-telemetry", &[MODEL]),
+    ("wasmrun-oidc", &[MODEL]),
     (
         "wasmrun-node",
         &[
@@ -37,6 +38,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wasmrun-store",
             "wasmrun-net",
             "wasmrun-control",
+            "wasmrun-oidc",
         ],
     ),
     (
@@ -52,6 +54,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wasmrun-mcp",
             "wasmrun-dashboard",
             "wasmrun-telemetry",
+            "wasmrun-oidc",
             "wasmrun-bindgen",
         ],
     ),
