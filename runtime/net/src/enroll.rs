@@ -1,8 +1,9 @@
-//! Getting a certificate: with a token, or with the one that will soon end.
+//! Getting a certificate: with a token, with the one that will soon end, or by logging in as a person.
 //!
 //! Owns both sides of that conversation: one request and one answer on the one stream of a connection
 //! of its own. Invariants: the private key stays where it was made; the token's secret goes only to a
-//! server of the authority that the token pins; without a valid token or certificate nothing is learnt.
+//! server of the authority that the token pins; without a valid token or certificate nothing is learnt but how people
+//! log in, if they can.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use quinn::Connection;
 use quinn::crypto::rustls::QuicClientConfig;
+use rustls::pki_types::CertificateDer;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
@@ -20,18 +22,20 @@ use crate::error::{Close, ConnectError};
 use crate::frame::FrameReader;
 use crate::hello::{self, Answer, HelloError, JoinAnswer, JoinAsk, JoinRequest, Version};
 use crate::identity::{
-    Applicant, Fingerprint, Identity, IdentityError, JoinKey, PublicKey, ROLE_NODE_DNS, Redeemed,
-    Refused, Token,
+    Applicant, Fingerprint, Identity, IdentityError, JoinKey, Person, PublicKey, ROLE_NODE_DNS,
+    Redeemed, Refused, Token,
 };
 use crate::tls::{self, ALPN_JOIN};
 use crate::transport::{self, Kind};
 
 /// The version of this conversation, which does not depend on that of the messages.
-const VERSION: Version = Version { major: 1, minor: 0 };
+const VERSION: Version = Version { major: 1, minor: 1 };
 /// How many attempts in a row may fail from one address, …
 const ATTEMPTS: u32 = 10;
 /// … and how long it takes until there is one more.
 const ATTEMPT_EVERY: Duration = Duration::from_secs(2);
+/// The longest credential of a person, in bytes: so that the request is not too long.
+const MOST_CREDENTIAL_BYTES: usize = 12 << 10;
 /// How many addresses are remembered for that.
 const ADDRESSES: usize = 4096;
 
@@ -64,6 +68,95 @@ pub enum JoinError {
     /// The identity or token cannot be used for TLS.
     #[error("this identity cannot be used: {0}; join again with a token")]
     Tls(String),
+    /// What shows who somebody is does not fit.
+    #[error(
+        "the ID token has {bytes} bytes, and a head takes {MOST_CREDENTIAL_BYTES}: have the provider put less into it, such \
+         as fewer groups"
+    )]
+    Credential {
+        /// How long it is.
+        bytes: usize,
+    },
+}
+
+/// A person who is about to log in: a key, and what the head has said.
+pub struct Login {
+    key: JoinKey,
+    authority: Fingerprint,
+    addresses: Vec<SocketAddr>,
+    offer: String,
+}
+
+impl JoinError {
+    /// Whether others of the cluster would say the same.
+    fn is_final(&self) -> bool {
+        matches!(self, Self::Refused { why, .. } if *why != Refused::NotHere)
+    }
+}
+
+impl Login {
+    /// Asks a head how people log in. Only one with this authority is believed; without one any is.
+    ///
+    /// # Errors
+    /// When nobody answers, and when people cannot log in.
+    pub async fn begin(
+        head: &str,
+        authority: Option<Fingerprint>,
+        timing: &Timing,
+    ) -> Result<Self, JoinError> {
+        let unknown = |_| JoinError::Name { name: head.into() };
+        let addresses = tokio::net::lookup_host(head).await.map_err(unknown)?;
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        let key = JoinKey::generate();
+        let request = JoinRequest {
+            ask: JoinAsk::Offer,
+            key: key.public().0,
+            // Nothing is given for it.
+            proof: Vec::new(),
+        };
+        let (found, offer) = ask_pinned(&addresses, authority, &request, timing).await?;
+        let authority = authority.unwrap_or(found);
+        Ok(Self {
+            key,
+            authority,
+            addresses,
+            offer,
+        })
+    }
+
+    /// How to log in, in the words of whoever decides there.
+    pub fn offer(&self) -> &str {
+        &self.offer
+    }
+
+    /// The authority of the cluster.
+    pub fn authority(&self) -> Fingerprint {
+        self.authority
+    }
+
+    /// What the credential should have in it, so that it serves this login alone.
+    pub fn nonce(&self) -> String {
+        self.key.public().nonce()
+    }
+
+    /// Gets the certificate, with what shows who the person is. It is not saved yet.
+    ///
+    /// # Errors
+    /// When nobody answers, and when the person is not let in.
+    pub async fn finish(self, credential: String, timing: &Timing) -> Result<Identity, JoinError> {
+        if credential.len() > MOST_CREDENTIAL_BYTES {
+            let bytes = credential.len();
+            return Err(JoinError::Credential { bytes });
+        }
+        let request = JoinRequest {
+            proof: self.key.prove(&self.authority, None),
+            key: self.key.public().0,
+            ask: JoinAsk::Login(credential),
+        };
+        let pinned = Some(self.authority);
+        let (_, chain) = ask_pinned(&self.addresses, pinned, &request, timing).await?;
+        Ok(self.key.certified(&chain)?)
+    }
 }
 
 /// Joins the cluster that a token is from. The identity is not saved yet.
@@ -77,22 +170,36 @@ pub async fn join(token: &Token, timing: &Timing) -> Result<Identity, JoinError>
         key: key.public().0,
         ask: JoinAsk::Token(token.id, token.secret.clone()),
     };
-    let tls = tls::pinned(token.authority).map_err(|error| JoinError::Tls(error.to_string()))?;
     let mut last = JoinError::Connect(ConnectError::NoAddress);
     for name in &token.addresses {
         let Ok(addresses) = tokio::net::lookup_host(name).await else {
             last = JoinError::Name { name: name.clone() };
             continue;
         };
-        for address in addresses {
-            match ask(address, &tls, &request, timing).await {
-                Ok(chain) => return Ok(key.certified(&chain)?),
-                // It knows the token; the others would say the same.
-                Err(error @ JoinError::Refused { why, .. }) if why != Refused::NotHere => {
-                    return Err(error);
-                }
-                Err(error) => last = error,
-            }
+        let addresses: Vec<SocketAddr> = addresses.collect();
+        match ask_pinned(&addresses, Some(token.authority), &request, timing).await {
+            Ok((_, chain)) => return Ok(key.certified(&chain)?),
+            Err(error) if error.is_final() => return Err(error),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Asks one after the other, without a certificate, until one decides: its authority, and its answer.
+async fn ask_pinned(
+    addresses: &[SocketAddr],
+    authority: Option<Fingerprint>,
+    request: &JoinRequest,
+    timing: &Timing,
+) -> Result<(Fingerprint, String), JoinError> {
+    let tls = tls::pinned(authority).map_err(|error| JoinError::Tls(error.to_string()))?;
+    let mut last = JoinError::Connect(ConnectError::NoAddress);
+    for address in addresses {
+        match ask(*address, &tls, request, timing).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) if error.is_final() => return Err(error),
+            Err(error) => last = error,
         }
     }
     Err(last)
@@ -118,19 +225,20 @@ pub async fn renew(
     let mut last = JoinError::Connect(ConnectError::NoAddress);
     for address in addresses {
         match ask(*address, &tls, &request, timing).await {
-            Ok(chain) => return Ok(key.certified(&chain)?),
+            Ok((_, chain)) => return Ok(key.certified(&chain)?),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
+/// The authority of whoever was asked, and the answer.
 async fn ask(
     address: SocketAddr,
     tls: &Arc<QuicClientConfig>,
     request: &JoinRequest,
     timing: &Timing,
-) -> Result<String, JoinError> {
+) -> Result<(Fingerprint, String), JoinError> {
     let local: IpAddr = match address {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -153,9 +261,15 @@ async fn ask(
         let _ = writer.write_chunk(frame).await;
         let answer = FrameReader::new(reader, hello::MAX_BYTES).one().await;
         let answer = answer.map_err(|error| ConnectError::from_read(address, &error));
+        let authority = authority_of(&connection);
         connection.close(Close::Finished.code(), b"");
         let answer = hello::decode::<JoinAnswer>(VERSION, &answer?);
-        answer.map_err(|error| ConnectError::Hello { address, error })
+        let answer = answer.map_err(|error| ConnectError::Hello { address, error })?;
+        let authority = authority.ok_or_else(|| ConnectError::Untrusted {
+            address,
+            why: "it does not say its authority".into(),
+        })?;
+        Ok::<_, ConnectError>((authority, answer.2))
     };
     let answer = match timeout(timing.handshake, asked).await {
         Ok(answer) => answer,
@@ -163,10 +277,23 @@ async fn ask(
     };
     // So that the closing reaches the other side.
     let _ = timeout(Duration::from_millis(200), endpoint.wait_idle()).await;
-    match answer.map_err(JoinError::Connect)?.2 {
-        Answer::Yes(chain) => Ok(chain),
-        Answer::No(why) => Err(JoinError::Refused { address, why }),
+    match answer.map_err(JoinError::Connect)? {
+        (authority, Answer::Yes(answer)) => Ok((authority, answer)),
+        (_, Answer::No(Refused::Person(why))) => {
+            // What others say may not reach a terminal as it is.
+            let why = why.chars().filter(|it| !it.is_control()).collect();
+            let why = Refused::Person(why);
+            Err(JoinError::Refused { address, why })
+        }
+        (_, Answer::No(why)) => Err(JoinError::Refused { address, why }),
     }
+}
+
+/// The authority of the other side, which TLS has checked it against: it stands behind its own certificate.
+fn authority_of(connection: &Connection) -> Option<Fingerprint> {
+    let chain = connection.peer_identity()?;
+    let chain = chain.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    chain.get(1).map(Fingerprint::of)
 }
 
 /// Answers one request on a connection, and closes it.
@@ -188,14 +315,21 @@ pub(crate) async fn answer(
     let words = FrameReader::new(reader, hello::MAX_BYTES).one().await;
     let words = words.map_err(|error| ConnectError::from_read(from, &error))?;
     let (answer, error) = match hello::decode::<JoinRequest>(VERSION, &words) {
-        Ok((_, _, request)) => (decide(core, connection, from, request).await, None),
+        Ok((_, _, request)) if request.ask == JoinAsk::Offer => (offer(core), None),
+        Ok((_, _, request)) => {
+            let decided = decide(core, connection, from, request).await;
+            match &decided {
+                Ok(_) => tracing::info!(%from, "a certificate was issued"),
+                Err(why) => tracing::warn!(%from, %why, "a certificate was refused"),
+            }
+            (decided, None)
+        }
         // Our preamble goes with it, so that the other side can explain the rest.
-        Err(error) => (Err(Refused::Proof), Some(error)),
+        Err(error) => {
+            tracing::warn!(%from, why = %error, "a certificate was refused");
+            (Err(Refused::Proof), Some(error))
+        }
     };
-    match &answer {
-        Ok(_) => tracing::info!(%from, "a certificate was issued"),
-        Err(why) => tracing::warn!(%from, %why, "a certificate was refused"),
-    }
     let answer: JoinAnswer = match answer {
         Ok(chain) => Answer::Yes(chain),
         Err(why) => Answer::No(why),
@@ -211,6 +345,11 @@ pub(crate) async fn answer(
         }),
         _ => Ok(()),
     }
+}
+
+fn offer(core: &Core) -> Result<String, Refused> {
+    let enrolment = core.enrolment.as_ref().ok_or(Refused::NotHere)?;
+    enrolment.enroll.offer().ok_or(Refused::NoLogin)
 }
 
 async fn decide(
@@ -232,8 +371,8 @@ async fn decide(
     if decided.is_err() {
         core.attempts.lock().failed(from.ip(), Instant::now());
     }
-    let (key, (role, access)) = decided?;
-    let lifetime = enrolment.lifetime;
+    let (key, (role, access), lifetime) = decided?;
+    let lifetime = lifetime.min(enrolment.lifetime);
     Ok(enrolment
         .authority
         .certify(&key, role, access.as_ref(), lifetime))
@@ -245,12 +384,14 @@ async fn redeem(
     from: SocketAddr,
     request: JoinRequest,
     authority: Fingerprint,
-) -> Result<(PublicKey, Redeemed), Refused> {
+) -> Result<(PublicKey, Redeemed, Duration), Refused> {
     let enrolment = core.enrolment.as_ref().ok_or(Refused::NotHere)?;
     let key = PublicKey(request.key);
     let token = match &request.ask {
         JoinAsk::Token(id, _) => Some(*id),
-        JoinAsk::Renew => None,
+        JoinAsk::Renew | JoinAsk::Login(_) => None,
+        // It is answered without a certificate.
+        JoinAsk::Offer => return Err(Refused::Proof),
     };
     if !key.proves(&authority, token, &request.proof) {
         return Err(Refused::Proof);
@@ -264,14 +405,25 @@ async fn redeem(
                 key: key.clone(),
             };
             let redeemed = enrolment.enroll.redeem(&applicant).await?;
-            Ok((key, redeemed))
+            Ok((key, redeemed, enrolment.lifetime))
         }
         JoinAsk::Renew => {
             let names = crate::dial::names(core, connection).ok_or(Refused::NoCertificate)?;
             let role = names.role.ok_or(Refused::NoCertificate)?;
             enrolment.enroll.renew(role).await?;
-            Ok((key, (role, names.access)))
+            Ok((key, (role, names.access), enrolment.lifetime))
         }
+        JoinAsk::Login(credential) => {
+            let person = Person {
+                credential,
+                from,
+                key: key.clone(),
+            };
+            let (access, lifetime) = enrolment.enroll.login(&person).await?;
+            let role = Role::Client(person.client());
+            Ok((key, (role, Some(access)), lifetime))
+        }
+        JoinAsk::Offer => Err(Refused::Proof),
     }
 }
 

@@ -83,6 +83,10 @@ pub(crate) enum JoinAsk {
     Token(TokenId, TokenSecret),
     /// By the certificate that the connection was made with.
     Renew,
+    /// By none: how people log in, for whoever wants to.
+    Offer,
+    /// By what shows who a person is.
+    Login(String),
 }
 
 /// An answer to a first word.
@@ -93,7 +97,7 @@ pub(crate) enum Answer<T, E> {
 }
 
 pub(crate) type HelloAnswer = Answer<Welcome, Refusal>;
-/// The certificates, in PEM.
+/// The certificates, in PEM; or how people log in.
 pub(crate) type JoinAnswer = Answer<String, Refused>;
 
 /// Why somebody is turned away. The text is for whom it is said to.

@@ -53,15 +53,15 @@ pub use bulk::{
     checksum,
 };
 pub use config::{Config, Enrolment, Limits, Timing};
-pub use enroll::{JoinError, join, renew};
+pub use enroll::{JoinError, Login, join, renew};
 pub use error::{CallError, ConnectError, LinkHint, Lost, SendError, TooNew};
 pub use event::Event;
 pub use frame::FrameError;
 pub use hello::{HelloError, Refusal, Version};
 pub use identity::{
     Applicant, Authority, AuthorityError, ClientId, ClusterId, Enroll, FileError, Fingerprint,
-    Identity, IdentityError, KeyId, ParseTokenError, Plain, Redeemed, Refused, Role, Sealed,
-    SecretKey, SecretKeyError, Token, TokenBook, TokenGrant, TokenId, TokenKind, TokenRow,
+    Identity, IdentityError, KeyId, ParseTokenError, Person, Plain, Redeemed, Refused, Role,
+    Sealed, SecretKey, SecretKeyError, Token, TokenBook, TokenGrant, TokenId, TokenKind, TokenRow,
     TokenSecret, TokenUses,
 };
 pub use network::{Network, StartError};

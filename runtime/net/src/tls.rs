@@ -69,8 +69,8 @@ pub(crate) fn client(identity: &Identity, alpn: &[u8]) -> Result<Arc<QuicClientC
     ))
 }
 
-/// Dials without a certificate, whoever ends in an authority with this hash.
-pub(crate) fn pinned(authority: Fingerprint) -> Result<Arc<QuicClientConfig>, Error> {
+/// Dials without a certificate, whoever ends in an authority with this hash; in any authority if there is none.
+pub(crate) fn pinned(authority: Option<Fingerprint>) -> Result<Arc<QuicClientConfig>, Error> {
     let mut client = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
@@ -108,7 +108,7 @@ fn no_cipher(error: quinn::crypto::rustls::NoInitialCipherSuite) -> Error {
 /// Finds the authority with the pinned hash in what the server sends, and then checks the server as a
 /// member of the cluster would.
 #[derive(Debug)]
-struct Pinned(Fingerprint);
+struct Pinned(Option<Fingerprint>);
 
 impl ServerCertVerifier for Pinned {
     fn verify_server_cert(
@@ -121,7 +121,10 @@ impl ServerCertVerifier for Pinned {
     ) -> Result<ServerCertVerified, Error> {
         let authority = intermediates
             .iter()
-            .find(|certificate| Fingerprint::of(certificate) == self.0)
+            .find(|certificate| {
+                self.0
+                    .is_none_or(|pinned| Fingerprint::of(certificate) == pinned)
+            })
             .ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
         WebPkiServerVerifier::builder_with_provider(
             roots(&authority.clone().into_owned())?,
@@ -182,7 +185,7 @@ mod tests {
             panic!("two certificates");
         };
         let name = ServerName::try_from(ROLE_NODE_DNS).expect("a name");
-        let pinned = Pinned(authority.fingerprint());
+        let pinned = Pinned(Some(authority.fingerprint()));
         let issued = unix_now();
         let look = |ahead_hours: i64| {
             let now = issued.saturating_add_signed(ahead_hours * 3600);

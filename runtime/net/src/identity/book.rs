@@ -45,8 +45,30 @@ impl Applicant {
     }
 }
 
+/// Somebody who logs in, and has proved to have the key.
+#[derive(Clone)]
+pub struct Person {
+    /// What shows who they are.
+    pub credential: String,
+    /// Where they are.
+    pub from: SocketAddr,
+    pub(crate) key: PublicKey,
+}
+
+impl Person {
+    /// The client that their key makes them.
+    pub fn client(&self) -> ClientId {
+        ClientId(self.key.id())
+    }
+
+    /// What binds a credential to their key, if it can have something like that.
+    pub fn nonce(&self) -> String {
+        self.key.nonce()
+    }
+}
+
 /// Why a token does not open. The text is for whoever wants to join.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Refused {
     /// There is no such token, or the secret is wrong: not told apart, so that nobody can guess.
     #[error("the cluster does not know this token: make one with `wasmrun node token create`")]
@@ -82,6 +104,19 @@ pub enum Refused {
     /// The decision failed.
     #[error("the cluster could not check the token just now: try again")]
     Unavailable,
+    /// People cannot log in.
+    #[error(
+        "people cannot log in at this cluster without a token: its head is started with `--oidc FILE` for that"
+    )]
+    NoLogin,
+    /// Whoever has logged in logs in again.
+    #[error(
+        "this certificate came of a login, and is not renewed: `wasmrun login --oidc` gets another one"
+    )]
+    LoginAgain,
+    /// A person is not let in.
+    #[error("{0}")]
+    Person(String),
 }
 
 /// What a token gives: a role, and what a client may do. A certificate says both.
@@ -99,6 +134,19 @@ pub trait Enroll: Send + Sync + 'static {
     /// Whether whoever has this role may have a further certificate, which says the same of it. Anybody, by default.
     fn renew(&self, _role: Role) -> Pin<Box<dyn Future<Output = Result<(), Refused>> + Send + '_>> {
         Box::pin(async { Ok(()) })
+    }
+
+    /// How people log in without a token, for whoever asks. They cannot, by default.
+    fn offer(&self) -> Option<String> {
+        None
+    }
+
+    /// What a person may do, and for how long, if they may come in.
+    fn login<'a>(
+        &'a self,
+        _person: &'a Person,
+    ) -> Pin<Box<dyn Future<Output = Result<(Access, Duration), Refused>> + Send + 'a>> {
+        Box::pin(async { Err(Refused::NoLogin) })
     }
 }
 

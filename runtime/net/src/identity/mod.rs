@@ -14,7 +14,9 @@ mod sealing;
 mod token;
 
 pub use authority::{Authority, AuthorityError};
-pub use book::{Applicant, Enroll, Redeemed, Refused, TokenBook, TokenGrant, TokenRow, TokenUses};
+pub use book::{
+    Applicant, Enroll, Person, Redeemed, Refused, TokenBook, TokenGrant, TokenRow, TokenUses,
+};
 pub use files::FileError;
 pub use name::{ClientId, ClusterId, Fingerprint, KeyId, Role};
 pub(crate) use name::{Names, ROLE_NODE_DNS, names_of};

@@ -148,7 +148,7 @@ impl JoinKey {
         PublicKey(raw.try_into().expect("an Ed25519 key has 32 bytes"))
     }
 
-    /// Shows that whoever asks for a certificate has the key. `token` is `None` for a renewal.
+    /// Shows that whoever asks for a certificate has the key. `token` is `None` for a renewal and a login.
     pub(crate) fn prove(&self, authority: &Fingerprint, token: Option<TokenId>) -> Vec<u8> {
         let message = proof(authority, token, &self.public());
         SigningKey::sign(&self.0, &message).expect("Ed25519 can sign anything")
@@ -176,6 +176,12 @@ impl PublicKey {
     pub(crate) fn id(&self) -> [u8; 16] {
         let hash = blake3::derive_key("wasmrun id of a public key", &self.0);
         hash[..16].try_into().expect("a hash is longer")
+    }
+
+    /// A text that belongs to this key, for credentials that can be bound to one.
+    pub(crate) fn nonce(&self) -> String {
+        let hash = blake3::derive_key("wasmrun nonce of a login", &self.0);
+        hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 

@@ -8,9 +8,9 @@ use parking_lot::Mutex;
 use wasmrun_model::access::{self, Access};
 use wasmrun_model::id::Incarnation;
 use wasmrun_net::{
-    Applicant, Authority, Config, ConnectError, Enroll, Enrolment, Identity, JoinError,
-    ParseTokenError, Redeemed, Refused, Role, Timing, Token, TokenBook, TokenGrant, TokenKind,
-    TokenUses, join, renew,
+    Applicant, Authority, Config, ConnectError, Enroll, Enrolment, Identity, JoinError, Login,
+    ParseTokenError, Person, Redeemed, Refused, Role, Timing, Token, TokenBook, TokenGrant,
+    TokenKind, TokenUses, join, renew,
 };
 
 use crate::harness::{Ask, Cluster, End, LOCAL, PATIENCE, soon, start};
@@ -40,6 +40,32 @@ impl Enroll for Giving {
         Box::pin(std::future::ready(
             role.map(|it| (it, Some(self.1.clone()))),
         ))
+    }
+}
+
+/// Lets those in who say the nonce of their login, for a minute.
+struct Welcoming(Access);
+
+impl Enroll for Welcoming {
+    fn redeem<'a>(
+        &'a self,
+        _applicant: &'a Applicant,
+    ) -> Pin<Box<dyn Future<Output = Result<Redeemed, Refused>> + Send + 'a>> {
+        Box::pin(std::future::ready(Err(Refused::Unknown)))
+    }
+
+    fn offer(&self) -> Option<String> {
+        Some("say the nonce".into())
+    }
+
+    fn login<'a>(
+        &'a self,
+        person: &'a Person,
+    ) -> Pin<Box<dyn Future<Output = Result<(Access, Duration), Refused>> + Send + 'a>> {
+        let is_it = person.credential == person.nonce();
+        let access = (self.0.clone(), Duration::from_secs(60));
+        let refused = Refused::Person("\u{1b}[31mwho are you".into());
+        Box::pin(std::future::ready(is_it.then_some(access).ok_or(refused)))
     }
 }
 
@@ -113,6 +139,60 @@ async fn what_a_client_may_do_is_in_its_certificate_and_stays_when_that_is_renew
     let plain = head.cluster.client(1);
     let renewed = soon(renew(&plain, &[head.end.address], &timing())).await;
     assert_eq!(renewed.expect("renewed").access(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_person_logs_in_for_as_long_as_the_head_says() {
+    let access = Access {
+        name: "ann".into(),
+        role: access::Role::Viewer,
+        tenants: "a".parse().expect("tenants"),
+    };
+    let head = Head::with(|_| Arc::new(Welcoming(access.clone())));
+    let authority = head.cluster.authority.fingerprint();
+    let address = head.end.address.to_string();
+    let begin = async |authority| soon(Login::begin(&address, authority, &timing())).await;
+    for pinned in [None, Some(authority)] {
+        let login = begin(pinned).await.expect("an offer");
+        assert_eq!(login.offer(), "say the nonce");
+        assert_eq!(login.authority(), authority);
+        let nonce = login.nonce();
+        let identity = soon(login.finish(nonce, &timing())).await.expect("in");
+        assert_eq!(identity.access(), Some(&access));
+        // The head's other certificates are valid for an hour.
+        assert!(identity.valid_until_s() <= now_s() + 60);
+        soon(crate::sessions::echoes(&identity, head.end.address)).await;
+    }
+    // A nonce is of one login.
+    let (one, other) = (begin(None).await, begin(None).await);
+    let (one, other) = (one.expect("an offer"), other.expect("an offer"));
+    let error = soon(one.finish(other.nonce(), &timing())).await;
+    let error = error.expect_err("another's").to_string();
+    assert!(error.ends_with("[31mwho are you"), "{error}");
+    assert!(!error.contains('\u{1b}'), "{error}");
+    let error = soon(other.finish("x".repeat(1 << 20), &timing())).await;
+    assert!(matches!(error, Err(JoinError::Credential { .. })));
+    // Another authority is not believed, and a head may offer nothing.
+    let plain = Head::new();
+    let elsewhere = plain.cluster.authority.fingerprint();
+    let error = begin(Some(elsewhere)).await.err();
+    assert!(
+        matches!(
+            error,
+            Some(JoinError::Connect(ConnectError::Untrusted { .. }))
+        ),
+        "{error:?}"
+    );
+    let address = plain.end.address.to_string();
+    let error = soon(Login::begin(&address, None, &timing())).await.err();
+    let is_none = matches!(
+        error,
+        Some(JoinError::Refused {
+            why: Refused::NoLogin,
+            ..
+        })
+    );
+    assert!(is_none, "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
