@@ -1,10 +1,12 @@
 //! `wasmrun login`: a certificate of ours, with which nodes of other machines let us in.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
 use wasmrun_client::identity::{self, Identity, LoginError, Role};
+use wasmrun_oidc::{Device, Offer, ProviderError};
 
 use crate::args::{Global, Login, Output};
 use crate::daemon::cluster;
@@ -25,13 +27,19 @@ pub fn login(login: &Login, global: &Global, printer: &Printer) -> CommandResult
         let renewed = runtime.block_on(identity::renew(&folder)).map_err(failed)?;
         return tell(&renewed, &folder, None, printer);
     }
+    if let Some(head) = &login.oidc {
+        let person = as_person(login, head, &folder, printer);
+        let identity = runtime.block_on(person)?;
+        return tell(&identity, &folder, Some(head.as_str()), printer);
+    }
     let token = match &login.token {
         Some(token) => Some(token.clone()),
         None => cluster::token_from_env()?,
     };
     let token = token.ok_or_else(|| {
         Failure::usage(
-            "a token is needed: an operator makes one with `wasmrun node token create --client`",
+            "a token is needed: an operator makes one with `wasmrun node token create --client`; where people log in \
+             themselves, use --oidc HOST:PORT",
         )
     })?;
     let identity = runtime.block_on(identity::login(&token, &folder));
@@ -40,16 +48,50 @@ pub fn login(login: &Login, global: &Global, printer: &Printer) -> CommandResult
     tell(&identity, &folder, address, printer)
 }
 
+/// Has somebody log in at the provider of a head, in a browser.
+async fn as_person(
+    login: &Login,
+    head: &str,
+    folder: &Path,
+    printer: &Printer,
+) -> Result<Identity, Failure> {
+    let is_known = login.authority.is_some() || matches!(identity::load(folder), Ok(Some(_)));
+    let begun = identity::begin_login(head, login.authority, folder).await;
+    let begun = begun.map_err(failed)?;
+    if !is_known {
+        let authority = begun.authority();
+        printer.note(format_args!(
+            "{head} is believed to be the head, as nothing here knows its cluster yet: its log says whether its authority is \
+             {authority}"
+        ));
+    }
+    let offer = Offer::parse(begun.offer()).map_err(unprovided)?;
+    let device = Device::begin(offer, &begun.nonce()).await;
+    let device = device.map_err(unprovided)?;
+    // Not as a note, which --quiet would take away.
+    printer.stderr(format_args!(
+        "open {} and enter {}",
+        device.page, device.code
+    ));
+    let id_token = device.id_token().await.map_err(unprovided)?;
+    let identity = identity::finish_login(begun, id_token, head, folder).await;
+    identity.map_err(failed)
+}
+
 fn tell(
     identity: &Identity,
-    folder: &std::path::Path,
+    folder: &Path,
     address: Option<&str>,
     printer: &Printer,
 ) -> CommandResult {
     let Role::Client(client) = identity.role() else {
         return Err(failed(LoginError::NotClient));
     };
-    let (cluster, days) = (identity.cluster(), days(identity));
+    let cluster = identity.cluster();
+    let time = match days(identity) {
+        days @ 2.. => format!("{days} days"),
+        _ => format!("{} hours", hours(identity)),
+    };
     if printer.output == Output::Json {
         return printer.json(&json!({
             "version": 1, "client": client.to_string(), "cluster": cluster.to_string(),
@@ -57,7 +99,7 @@ fn tell(
         }));
     }
     printer.result(format_args!(
-        "client {client} of cluster {cluster}, for {days} days, in {}",
+        "client {client} of cluster {cluster}, for {time}, in {}",
         folder.display()
     ))?;
     if let Some(address) = address {
@@ -73,6 +115,19 @@ pub fn days(identity: &Identity) -> u64 {
     identity::time_left(identity)
         .as_secs()
         .div_ceil(DAY.as_secs())
+}
+
+/// For how many hours, likewise.
+pub fn hours(identity: &Identity) -> u64 {
+    identity::time_left(identity).as_secs().div_ceil(60 * 60)
+}
+
+fn unprovided(error: ProviderError) -> Failure {
+    let exit = match &error {
+        ProviderError::Unreachable { .. } => Exit::Unreachable,
+        _ => Exit::Usage,
+    };
+    Failure::new(exit, error)
 }
 
 fn failed(error: LoginError) -> Failure {

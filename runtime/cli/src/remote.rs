@@ -16,6 +16,8 @@ use crate::submit::{exit_of, with_frames};
 
 /// For how many days before its end a certificate is worth a note.
 const NOTED_DAYS: u64 = 14;
+/// The same of one that a person has logged in for.
+const NOTED_HOURS: u64 = 2;
 
 /// Where the node is, or is to be.
 pub fn address(global: &Global) -> Result<Address, Failure> {
@@ -60,8 +62,14 @@ fn open(
         Ok(None) => return Ok(Err(ConnectError::NoIdentity { address })),
         Err(error) => return Ok(Err(ConnectError::Identity { folder, error })),
     };
-    let days = login::days(&identity);
-    if days < NOTED_DAYS {
+    let (days, hours) = (login::days(&identity), login::hours(&identity));
+    if let Some(head) = identity::login_head(&folder) {
+        if hours < NOTED_HOURS {
+            Printer::new(global).note(format_args!(
+                "the login ends within {hours} hours: `wasmrun login --oidc {head}` begins another one"
+            ));
+        }
+    } else if days < NOTED_DAYS {
         Printer::new(global).note(format_args!(
             "the certificate in {} ends in {days} days: `wasmrun login --renew` gets a further one",
             folder.display()

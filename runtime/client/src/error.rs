@@ -30,7 +30,8 @@ pub enum ConnectError {
     /// Nobody has said who we are.
     #[error(
         "the node at {address} takes clients with a certificate of its cluster, and there is none here: get one with \
-         `wasmrun login TOKEN`; an operator makes the token with `wasmrun node token create --client`"
+         `wasmrun login TOKEN`; an operator makes the token with `wasmrun node token create --client`. Where people log in \
+         themselves it is `wasmrun login --oidc HOST:PORT`"
     )]
     NoIdentity {
         /// Where.
@@ -67,7 +68,7 @@ pub enum ConnectError {
     /// It does not accept our certificate.
     #[error(
         "the node at {address} does not accept your certificate ({why}): log in to its cluster, again if the \
-         certificate has ended, with `wasmrun login TOKEN`"
+         certificate has ended, with `wasmrun login TOKEN` or `wasmrun login --oidc HOST:PORT`"
     )]
     NotAccepted {
         /// Where.

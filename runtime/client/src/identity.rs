@@ -1,13 +1,16 @@
-//! Who we are to nodes of other machines: a certificate that a token was redeemed for, in a folder.
+//! Who we are to nodes of other machines: a certificate that a token was redeemed for, or that a person has logged in for, in
+//! a folder.
 //!
-//! Owns that folder: `identity.pem`, readable by its owner only, and `head`, where the certificate came from, one
-//! `HOST:PORT` a line. Must not: know sessions.
+//! Owns that folder: `identity.pem`, readable by its owner only; `head`, where the certificate came from, one
+//! `HOST:PORT` a line; and `login`, the same, if a person has logged in there. Must not: know sessions, or how people log in.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub use wasmrun_net::{ClientId, ClusterId, Identity, IdentityError, JoinError, Role, Token};
+pub use wasmrun_net::{
+    ClientId, ClusterId, Fingerprint, Identity, IdentityError, JoinError, Login, Role, Token,
+};
 use wasmrun_net::{FileError, Timing, TokenKind};
 
 /// The environment variable that names the folder.
@@ -15,6 +18,8 @@ pub const IDENTITY_VARIABLE: &str = "WASMRUN_IDENTITY";
 
 /// Where the certificate came from.
 const HEAD: &str = "head";
+/// Where a person has logged in for it.
+const LOGIN: &str = "login";
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -108,29 +113,79 @@ pub async fn login(token: &Token, folder: &Path) -> Result<Identity, LoginError>
         return Err(LoginError::NodeToken);
     }
     // Before the token is used up.
+    prepare(folder, token.authority)?;
+    let identity = wasmrun_net::join(token, &Timing::default()).await?;
+    let lines: String = token.addresses.iter().map(|it| format!("{it}\n")).collect();
+    keep(&identity, folder, &lines)?;
+    match std::fs::remove_file(folder.join(LOGIN)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(LoginError::Io {
+            path: folder.join(LOGIN),
+            error,
+        }),
+        _ => Ok(identity),
+    }
+}
+
+/// Asks a head (`HOST:PORT`) how people log in, and sees whether a certificate could be kept in a folder. Only a head with
+/// this authority is believed, if one is given; and only one of the cluster of the certificate that is there.
+///
+/// # Errors
+/// When the head cannot be asked or lets nobody log in, or the folder has another cluster's.
+pub async fn begin_login(
+    head: &str,
+    authority: Option<Fingerprint>,
+    folder: &Path,
+) -> Result<Login, LoginError> {
+    let login = Login::begin(head, authority, &Timing::default()).await?;
+    prepare(folder, login.authority())?;
+    Ok(login)
+}
+
+/// Gets a certificate for who an ID token says we are, and keeps it in a folder.
+///
+/// # Errors
+/// When the head cannot be asked or lets us not in, or the folder cannot be written.
+pub async fn finish_login(
+    login: Login,
+    id_token: String,
+    head: &str,
+    folder: &Path,
+) -> Result<Identity, LoginError> {
+    let identity = login.finish(id_token, &Timing::default()).await?;
+    let line = format!("{head}\n");
+    keep(&identity, folder, &line)?;
+    let path = folder.join(LOGIN);
+    std::fs::write(&path, line).map_err(|error| LoginError::Io { path, error })?;
+    Ok(identity)
+}
+
+/// The head (`HOST:PORT`) at which a person has logged in for the certificate in a folder. Such a certificate is not renewed.
+pub fn login_head(folder: &Path) -> Option<String> {
+    let line = std::fs::read_to_string(folder.join(LOGIN)).ok()?;
+    Some(line.trim().to_owned())
+}
+
+/// Sees whether a certificate of this authority can be kept in a folder.
+fn prepare(folder: &Path, authority: Fingerprint) -> Result<(), LoginError> {
     if let Some(there) = existing(folder)?
-        && there.fingerprint() != token.authority
+        && there.fingerprint() != authority
     {
         let folder = folder.to_owned();
         return Err(LoginError::OtherCluster { folder });
     }
-    std::fs::create_dir_all(folder).map_err(|error| LoginError::Io {
-        path: folder.to_owned(),
-        error,
-    })?;
+    let failed = |path: PathBuf, error| LoginError::Io { path, error };
+    std::fs::create_dir_all(folder).map_err(|error| failed(folder.to_owned(), error))?;
     let head = folder.join(HEAD);
-    can_write(folder, &head).map_err(|error| LoginError::Io {
-        path: head.clone(),
-        error,
-    })?;
-    let identity = wasmrun_net::join(token, &Timing::default()).await?;
+    can_write(folder, &head).map_err(|error| failed(head, error))
+}
+
+fn keep(identity: &Identity, folder: &Path, heads: &str) -> Result<(), LoginError> {
     let Role::Client(_) = identity.role() else {
         return Err(LoginError::NotClient);
     };
-    save(&identity, folder)?;
-    let lines: String = token.addresses.iter().map(|it| format!("{it}\n")).collect();
-    std::fs::write(&head, lines).map_err(|error| LoginError::Io { path: head, error })?;
-    Ok(identity)
+    save(identity, folder)?;
+    let path = folder.join(HEAD);
+    std::fs::write(&path, heads).map_err(|error| LoginError::Io { path, error })
 }
 
 /// Gets a further certificate by the one in a folder, and keeps it in its place.

@@ -82,4 +82,5 @@ pub use crate::server::{
     Server, Stopper, Users, UsersError,
 };
 pub use wasmrun_engine::Readable;
+pub use wasmrun_oidc::{Settings as OidcSettings, SettingsError as OidcError};
 pub use wasmrun_store::SpillConfig;

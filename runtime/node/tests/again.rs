@@ -104,6 +104,7 @@ fn two() -> ([Served; 2], tempfile::TempDir) {
                 state_dir: dir.path().join(name),
                 part,
                 etcd: None,
+                oidc: None,
                 listen: Some("127.0.0.1:0".parse().unwrap()),
                 advertise: Vec::new(),
                 lease_ttl: Duration::from_secs(10),

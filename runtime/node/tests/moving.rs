@@ -89,6 +89,7 @@ impl Cluster {
                     state_dir: dir.path().join(n.to_string()),
                     part,
                     etcd: None,
+                    oidc: None,
                     listen: Some("127.0.0.1:0".parse().unwrap()),
                     advertise: Vec::new(),
                     lease_ttl: Duration::from_secs(10),

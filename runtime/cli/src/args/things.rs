@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use wasmrun_client::identity::Fingerprint;
 use wasmrun_model::access::{Role, Tenants};
 use wasmrun_model::cluster::{Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
@@ -132,6 +133,25 @@ pub struct Login {
     /// Get a further certificate by the one that is there, before it ends.
     #[arg(long, conflicts_with = "token")]
     pub renew: bool,
+    /// Log in as a person, in a browser, at the provider that this head names.
+    ///
+    /// The head was started with --oidc. The certificate is valid for hours, and another login follows it.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["token", "renew"])]
+    pub oidc: Option<String>,
+    /// Believe only a head with this authority, as the log of the head has it.
+    ///
+    /// Without it the first head that is found at the address is believed, and only its cluster from then on.
+    #[arg(long, value_name = "HASH", value_parser = authority, requires = "oidc")]
+    pub authority: Option<Fingerprint>,
+}
+
+fn authority(text: &str) -> Result<Fingerprint, String> {
+    let wrong = || {
+        format!(
+            "'{text}' is no authority: it has 64 hexadecimal digits, as the log of the head has it"
+        )
+    };
+    Fingerprint::parse(text).ok_or_else(wrong)
 }
 
 #[derive(Debug, Args)]
@@ -280,6 +300,11 @@ pub struct ClusterOptions {
     /// Its key: a PEM file.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "etcd_cert")]
     pub etcd_key: Option<PathBuf>,
+    /// Let people log in without a token, as this file says: a provider of OpenID Connect, and rules.
+    ///
+    /// For the head. `wasmrun login --oidc` is for them.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub oidc: Option<PathBuf>,
     /// How long a node that says nothing is alive.
     ///
     /// 1s to 24h.

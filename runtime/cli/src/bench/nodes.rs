@@ -81,6 +81,7 @@ impl Pair {
                 state_dir: scratch.path().join("head"),
                 part: Part::Head,
                 etcd: None,
+                oidc: None,
                 listen: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0)),
                 advertise: Vec::new(),
                 lease_ttl: LEASE,

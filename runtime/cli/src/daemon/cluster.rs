@@ -4,11 +4,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use wasmrun_node::{ClusterConfig, EtcdOptions, EtcdTls, JoinToken, Part};
+use wasmrun_node::{ClusterConfig, EtcdOptions, EtcdTls, JoinToken, OidcSettings, Part};
 
 use super::several::Several;
 use crate::args::ClusterOptions;
-use crate::fail::Failure;
+use crate::fail::{Exit, Failure};
 
 /// A node's part in its cluster; `None` if it is to be alone.
 pub fn config(
@@ -26,12 +26,25 @@ pub fn config(
         Some(several) => several.state_dir(1),
         None => state_dir(options.state_dir.as_deref())?,
     };
+    let oidc = match (&options.oidc, &part) {
+        (Some(path), Part::Head) => {
+            let settings = OidcSettings::open(path);
+            Some(settings.map_err(|error| Failure::new(Exit::Usage, error))?)
+        }
+        (Some(_), Part::Member(_)) => {
+            return Err(Failure::usage(
+                "--oidc is for the head, which lets people log in: leave it out here, and start the head with it",
+            ));
+        }
+        (None, _) => None,
+    };
     // Two clusters for development do not meet at one port.
     let any = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
     Ok(Some(ClusterConfig {
         state_dir,
         part,
         etcd: etcd(options)?,
+        oidc,
         listen: options.listen.or(several.map(|_| any)),
         advertise: options.advertise.clone(),
         lease_ttl: options.lease_time,
@@ -59,7 +72,8 @@ fn alone(options: &ClusterOptions) -> Result<Option<ClusterConfig>, Failure> {
     let is_meant = options.listen.is_some()
         || !options.advertise.is_empty()
         || options.state_dir.is_some()
-        || !options.etcd.is_empty();
+        || !options.etcd.is_empty()
+        || options.oidc.is_some();
     match is_meant {
         true => Err(Failure::usage(
             "this node is to be part of a cluster, and which is not said: begin one with --head, or \

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use wasmrun_control::records::{self, CLIENTS, Form, Record, RecordError};
@@ -47,6 +48,9 @@ pub(super) struct Known {
     /// When it got its last certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     issued_s: Option<u64>,
+    /// When that ends, if it came of a login and is not renewed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until_s: Option<u64>,
     /// When that was taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     revoked_s: Option<u64>,
@@ -61,8 +65,9 @@ impl Record for Known {
 impl Known {
     /// When its last certificate ends, if that is known.
     fn ends_s(&self) -> Option<u64> {
-        self.issued_s
-            .map(|it| it.saturating_add(LIFETIME.as_secs()))
+        let issued = self.issued_s;
+        self.until_s
+            .or(issued.map(|it| it.saturating_add(LIFETIME.as_secs())))
     }
 
     fn is_over(&self, now_s: u64) -> bool {
@@ -109,20 +114,52 @@ pub(crate) enum ClientsError {
     },
 }
 
-/// Somebody has logged in.
+/// Whether a certificate is followed by a further one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Renewal {
+    Yes,
+    /// It was taken back.
+    Revoked,
+    /// It came of a login, which has to be done again.
+    LoginAgain,
+}
+
+/// Somebody has logged in with a token.
 pub(super) async fn joined(
     store: &dyn ControlStore,
     client: ClientId,
     name: Option<String>,
     access: Option<&Access>,
 ) -> Result<(), ClientsError> {
-    let now = now_s();
     let named = access.map(|it| it.name.clone());
     let name = named.filter(|it| !it.is_empty()).or(name);
+    record(store, client, name, access, None).await
+}
+
+/// Somebody has logged in as a person, for so long.
+pub(super) async fn logged_in(
+    store: &dyn ControlStore,
+    client: ClientId,
+    access: &Access,
+    lifetime: Duration,
+) -> Result<(), ClientsError> {
+    let name = Some(access.name.clone());
+    record(store, client, name, Some(access), Some(lifetime)).await
+}
+
+async fn record(
+    store: &dyn ControlStore,
+    client: ClientId,
+    name: Option<String>,
+    access: Option<&Access>,
+    lifetime: Option<Duration>,
+) -> Result<(), ClientsError> {
+    let now = now_s();
     change(store, client, |known| {
         // The same one may ask again.
         known.since_s = known.since_s.or(Some(now));
         known.issued_s = known.issued_s.max(Some(now));
+        known.until_s = lifetime.map(|it| now.saturating_add(it.as_secs()));
         known.name = known.name.take().or(name.clone());
         known.role = access.map(|it| it.role);
         known.tenants = access.map(|it| it.tenants.clone());
@@ -138,15 +175,19 @@ pub(super) async fn joined(
 pub(super) async fn renewed(
     store: &dyn ControlStore,
     client: ClientId,
-) -> Result<bool, ClientsError> {
+) -> Result<Renewal, ClientsError> {
     let now = now_s();
     let renew = |known: &mut Known| {
-        if known.revoked_s.is_none() {
+        if known.revoked_s.is_none() && known.until_s.is_none() {
             known.issued_s = known.issued_s.max(Some(now));
         }
     };
     let (known, _) = change(store, client, renew).await?;
-    Ok(known.revoked_s.is_none())
+    Ok(match (known.revoked_s, known.until_s) {
+        (Some(_), _) => Renewal::Revoked,
+        (None, Some(_)) => Renewal::LoginAgain,
+        (None, None) => Renewal::Yes,
+    })
 }
 
 /// Forgets those that cannot come any more.
@@ -472,5 +513,12 @@ mod tests {
         assert_eq!(revoked.state(100 + lifetime), "revoked");
         assert!(!revoked.is_over(u64::MAX));
         assert!(!known(None, None).is_over(u64::MAX));
+        // What came of a login ends sooner.
+        let person = Known {
+            until_s: Some(200),
+            ..known(Some(100), None)
+        };
+        assert_eq!((person.state(199), person.state(200)), ("valid", "expired"));
+        assert!(person.is_over(200 + REMEMBERED_S));
     }
 }

@@ -21,6 +21,7 @@ use wasmrun_net::{
     Authority, AuthorityError, ConnectError, Enrolment, Identity, IdentityError, JoinError,
     Refusal, Role, Token, TokenKind,
 };
+use wasmrun_oidc::People;
 
 use super::door::Door;
 use super::lines::{Lines, Plan};
@@ -50,6 +51,8 @@ pub struct ClusterConfig {
     pub part: Part,
     /// The control store's etcd servers; without them the head has the control store.
     pub etcd: Option<EtcdOptions>,
+    /// How people log in at the head without a token.
+    pub oidc: Option<wasmrun_oidc::Settings>,
     /// Where to listen; [`DEFAULT_PORT`] of the loopback address, or of the one that reaches the head.
     pub listen: Option<SocketAddr>,
     /// Where others reach this node; where it listens, if nothing is said. A port of 0 is the one where it
@@ -231,11 +234,7 @@ pub(crate) async fn open(
         (None, None) => None,
     };
     let enrolment = match (&found.authority, &own) {
-        (Some(authority), Some(store)) => Some(Enrolment {
-            authority: authority.clone(),
-            enroll: Arc::new(StoreEnroll::new(store.clone(), audit.clone())),
-            lifetime: renew::LIFETIME,
-        }),
+        (Some(authority), Some(store)) => Some(enrolment(config, authority, store, audit)),
         _ => None,
     };
     let plan = plan(config, found.head.as_ref(), enrolment).await?;
@@ -293,6 +292,28 @@ pub(crate) async fn open(
         name,
         keeper,
     })
+}
+
+/// Lets nodes and clients in, and people who log in without a token, if they may.
+fn enrolment(
+    config: &ClusterConfig,
+    authority: &Arc<Authority>,
+    store: &Arc<dyn ControlStore>,
+    audit: &Arc<Audit>,
+) -> Enrolment {
+    let people = config.oidc.clone().map(|settings| {
+        let (issuer, authority) = (settings.issuer(), authority.fingerprint());
+        tracing::info!(
+            issuer,
+            "people log in with `wasmrun login --oidc HOST:PORT --authority {authority}`"
+        );
+        People::new(settings)
+    });
+    Enrolment {
+        authority: authority.clone(),
+        enroll: Arc::new(StoreEnroll::new(store.clone(), audit.clone(), people)),
+        lifetime: renew::LIFETIME,
+    }
 }
 
 fn find_head(state: &StateDir) -> Result<Found, ClusterError> {

@@ -1,4 +1,4 @@
-//! The cluster's join tokens, in the control store.
+//! The cluster's join tokens, in the control store; and who may join, by one of them or as a person who logs in.
 //!
 //! Owns the record and its changes, by compare-and-swap: any node may make and revoke tokens, and the head
 //! redeems them. Secrets are kept as hashes (see [`TokenBook`]). Invariant: all times in it are by the head's clock.
@@ -16,11 +16,14 @@ use wasmrun_control::{Condition, ControlStore, Error, Op, Txn};
 use wasmrun_model::access::Access;
 use wasmrun_model::wire::TokenRow;
 use wasmrun_net::{
-    Applicant, Enroll, Identity, Redeemed, Refused, Role, Token, TokenBook, TokenGrant, TokenId,
-    TokenKind, TokenUses,
+    Applicant, Enroll, Identity, Person, Redeemed, Refused, Role, Token, TokenBook, TokenGrant,
+    TokenId, TokenKind, TokenUses,
 };
+use wasmrun_oidc::{People, PersonError};
 
+use super::clients::Renewal;
 use super::clock::now_s;
+use super::renew::LIFETIME;
 use super::{Cluster, clients, removed};
 use crate::audit::{Audit, Entry, Outcome};
 
@@ -109,15 +112,64 @@ pub enum TokensError {
 /// Who comes with a token, what that calls it, and what it may do as a client.
 type Admitted = (Role, Option<String>, Option<Access>);
 
-/// Decides who may join, by the tokens in the control store.
+/// Decides who may join, by the tokens in the control store, and by who people are.
 pub(super) struct StoreEnroll {
     store: Arc<dyn ControlStore>,
     audit: Arc<Audit>,
+    /// Those who need no token, if there are some.
+    people: Option<People>,
 }
 
 impl StoreEnroll {
-    pub(super) fn new(store: Arc<dyn ControlStore>, audit: Arc<Audit>) -> Self {
-        Self { store, audit }
+    pub(super) fn new(
+        store: Arc<dyn ControlStore>,
+        audit: Arc<Audit>,
+        people: Option<People>,
+    ) -> Self {
+        Self {
+            store,
+            audit,
+            people,
+        }
+    }
+
+    /// Lets a person in, if the provider knows them and a rule fits.
+    async fn welcome(&self, person: &Person) -> Result<(Access, Duration), Refused> {
+        let people = self.people.as_ref().ok_or(Refused::NoLogin)?;
+        let access = people.access(&person.credential, &person.nonce()).await;
+        let access = access.map_err(|error| match error {
+            PersonError::Provider(error) => {
+                tracing::warn!(%error, "the ID token of somebody who logs in could not be checked");
+                Refused::Unavailable
+            }
+            error => Refused::Person(error.to_string()),
+        })?;
+        let lifetime = people.lifetime().min(LIFETIME);
+        let store = self.store.as_ref();
+        let known = clients::logged_in(store, person.client(), &access, lifetime).await;
+        known.map_err(|error| {
+            tracing::warn!(%error, "somebody who logs in could not be recorded");
+            Refused::Unavailable
+        })?;
+        Ok((access, lifetime))
+    }
+
+    /// Says who has logged in, or why somebody has not.
+    fn note_login(&self, person: &Person, welcomed: &Result<(Access, Duration), Refused>) {
+        let from = person.from.to_string();
+        self.audit.add(match welcomed {
+            Ok((access, _)) => Entry {
+                subject: Some(person.client().to_string()),
+                ..Entry::new(format!("oidc {}", access.name), from, "client login")
+            },
+            Err(why) => {
+                let (kind, why) = ("oidc".to_owned(), why.to_string());
+                Entry {
+                    outcome: Outcome::Refused { kind, why },
+                    ..Entry::new("oidc".to_owned(), from, "join")
+                }
+            }
+        });
     }
 
     /// Nobody comes in of whom there can be no line in an audit that must be kept.
@@ -201,17 +253,36 @@ impl Enroll for StoreEnroll {
                 Role::Client(client) => clients::renewed(store, client).await,
                 Role::Node(node) => removed::is_removed(store, node)
                     .await
-                    .map(|is_removed| !is_removed)
+                    .map(|is_removed| match is_removed {
+                        true => Renewal::Revoked,
+                        false => Renewal::Yes,
+                    })
                     .map_err(Into::into),
             };
             match may {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(Refused::NoCertificate),
+                Ok(Renewal::Yes) => Ok(()),
+                Ok(Renewal::Revoked) => Err(Refused::NoCertificate),
+                Ok(Renewal::LoginAgain) => Err(Refused::LoginAgain),
                 Err(error) => {
                     tracing::warn!(%error, "a certificate could not be renewed");
                     Err(Refused::Unavailable)
                 }
             }
+        })
+    }
+
+    fn offer(&self) -> Option<String> {
+        self.people.as_ref().map(People::offer)
+    }
+
+    fn login<'a>(
+        &'a self,
+        person: &'a Person,
+    ) -> Pin<Box<dyn Future<Output = Result<(Access, Duration), Refused>> + Send + 'a>> {
+        Box::pin(async move {
+            let welcomed = self.welcome(person).await;
+            self.note_login(person, &welcomed);
+            welcomed
         })
     }
 }
