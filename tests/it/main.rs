@@ -50,6 +50,7 @@ mod new;
 mod node;
 mod node_commands;
 mod objects;
+mod oidc;
 mod orphans;
 mod otlp;
 mod output;
