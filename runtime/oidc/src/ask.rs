@@ -1,6 +1,5 @@
 //! One request to a provider, on a connection of its own.
 
-use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -103,11 +102,11 @@ impl Url {
         // What it ends with, the answer says, too.
         let driven = async {
             let _ = driver.await;
-            std::future::pending::<Infallible>().await
+            std::future::pending().await
         };
         tokio::select! {
             answer = answered => answer,
-            never = driven => match never {},
+            answer = driven => answer,
         }
     }
 
