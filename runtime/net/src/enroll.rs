@@ -23,7 +23,7 @@ use crate::frame::FrameReader;
 use crate::hello::{self, Answer, HelloError, JoinAnswer, JoinAsk, JoinRequest, Version};
 use crate::identity::{
     Applicant, Fingerprint, Identity, IdentityError, JoinKey, Person, PublicKey, ROLE_NODE_DNS,
-    Redeemed, Refused, Token,
+    Redeemed, Refused, Role, Token,
 };
 use crate::tls::{self, ALPN_JOIN};
 use crate::transport::{self, Kind};

@@ -62,7 +62,7 @@ pub use identity::{
     Applicant, Authority, AuthorityError, ClientId, ClusterId, Enroll, FileError, Fingerprint,
     Identity, IdentityError, KeyId, ParseTokenError, Person, Plain, Redeemed, Refused, Role,
     Sealed, SecretKey, SecretKeyError, Token, TokenBook, TokenGrant, TokenId, TokenKind, TokenRow,
-    TokenSecret, TokenUses,
+    TokenSecret, TokenUses, Welcomed,
 };
 pub use network::{Network, StartError};
 pub use peer::{Peer, PeerInfo, Tally, Traffic};

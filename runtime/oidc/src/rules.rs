@@ -220,7 +220,10 @@ impl Rule {
     fn fits(&self, claims: &Map<String, Value>) -> bool {
         let is_it = |value: &Value| match value {
             Value::String(text) => *text == self.value,
-            Value::Bool(_) | Value::Number(_) => value.to_string() == self.value,
+            Value::Bool(_) | Value::Number(_) => {
+                let text = value.to_string();
+                text == self.value
+            }
             Value::Null | Value::Array(_) | Value::Object(_) => false,
         };
         match claims.get(&self.claim) {

@@ -67,7 +67,6 @@ mod tests {
     use std::convert::Infallible;
 
     use super::super::{Scenario, run};
-    use super::*;
     use crate::resource::{Amount, ResourceName};
 
     #[test]

@@ -542,9 +542,9 @@ fn secrets() {
         name: name.clone(),
         value: Bytes(vec![7]),
     };
-    assert_bytes(set, "35 01 4b 01 07");
-    assert_bytes(Request::RemoveSecret(name.clone()), "36 01 4b");
-    assert_bytes(Request::Secrets, "37");
+    assert_bytes(set, "37 01 4b 01 07");
+    assert_bytes(Request::RemoveSecret(name.clone()), "38 01 4b");
+    assert_bytes(Request::Secrets, "39");
     let row = SecretRow {
         name,
         tenant: "t".parse().unwrap(),
@@ -554,7 +554,7 @@ fn secrets() {
     };
     assert_bytes(
         Response::Secrets(vec![row], 3),
-        "26 01 01 4b 01 74 ac 02 02 01 62 03",
+        "27 01 01 4b 01 74 ac 02 02 01 62 03",
     );
 }
 
@@ -586,7 +586,7 @@ fn what_tenants_are_due() {
     };
     assert_bytes(
         Request::ChangeTenant(Box::new(change)),
-        "35 01 74 00 00 00 01 01 03 43 50 55 a0 9c 01 01 01 02 01 00",
+        "3a 01 74 00 00 00 01 01 03 43 50 55 a0 9c 01 01 01 02 01 00",
     );
     assert_bytes(Request::SetTenant(Box::new(unset)), "25 01 74 00 00 00");
     assert_bytes(Request::RemoveTenant(tenant.clone()), "26 01 74");
@@ -630,7 +630,7 @@ fn what_tenants_are_due() {
     };
     assert_bytes(
         Response::TenantChanged(Box::new(changed)),
-        "26 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 01 01 77 01 03 43 50 55 a0 9c 01 01 02 00",
+        "28 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 01 01 77 01 03 43 50 55 a0 9c 01 01 02 00",
     );
     assert_bytes(
         Response::Tenant(Box::new(is_set)),
@@ -653,10 +653,10 @@ fn what_tenants_are_due() {
         tasks: 1,
         waiting: 300,
     };
-    assert_bytes(Request::List(List::of(What::Due)), "10 0e 00 00 00");
+    assert_bytes(Request::List(List::of(What::Due)), "10 10 00 00 00");
     assert_bytes(
         listed(Rows::Due(vec![due])),
-        "0f 0d 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 03 43 50 55 a0 9c 01 01 02 00 01 ac 02 01 01 70 \
+        "0f 0f 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 03 43 50 55 a0 9c 01 01 02 00 01 ac 02 01 01 70 \
          01 01 71 01 77",
     );
     assert_bytes(
@@ -741,7 +741,7 @@ fn what_clients_may_do() {
 #[test]
 fn the_audit() {
     let list = List::of(What::Audit);
-    assert_bytes(Request::List(list), "10 0e 00 00 00");
+    assert_bytes(Request::List(list), "10 0f 00 00 00");
     let row = AuditRow {
         sequence: 7,
         time_us: 300,
@@ -760,7 +760,7 @@ fn the_audit() {
     };
     assert_bytes(
         listed(Rows::Audit(vec![row])),
-        "0f 0d 01 07 ac 02 01 74 01 6e 01 77 01 66 01 01 78 01 61 00 01 08x16 01 01 6b 01 76 01 6f 01 01 69 01 01 65 01 01 70 01 01 71 01 77",
+        "0f 0e 01 07 ac 02 01 74 01 6e 01 77 01 66 01 01 78 01 61 00 01 08x16 01 01 6b 01 76 01 6f 01 01 69 01 01 65 01 01 70 01 01 71 01 77",
     );
 }
 

@@ -122,6 +122,9 @@ pub enum Refused {
 /// What a token gives: a role, and what a client may do. A certificate says both.
 pub type Redeemed = (Role, Option<Access>);
 
+/// What a person gets who logs in: what it may do, and for how long.
+pub type Welcomed = (Access, Duration);
+
 /// Decides who may join.
 pub trait Enroll: Send + Sync + 'static {
     /// Whether this applicant's token opens, and as what; and what it may do, if it is a client. The same applicant may
@@ -145,7 +148,7 @@ pub trait Enroll: Send + Sync + 'static {
     fn login<'a>(
         &'a self,
         _person: &'a Person,
-    ) -> Pin<Box<dyn Future<Output = Result<(Access, Duration), Refused>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Welcomed, Refused>> + Send + 'a>> {
         Box::pin(async { Err(Refused::NoLogin) })
     }
 }

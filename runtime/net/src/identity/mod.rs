@@ -16,6 +16,7 @@ mod token;
 pub use authority::{Authority, AuthorityError};
 pub use book::{
     Applicant, Enroll, Person, Redeemed, Refused, TokenBook, TokenGrant, TokenRow, TokenUses,
+    Welcomed,
 };
 pub use files::FileError;
 pub use name::{ClientId, ClusterId, Fingerprint, KeyId, Role};

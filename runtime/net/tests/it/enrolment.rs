@@ -10,7 +10,7 @@ use wasmrun_model::id::Incarnation;
 use wasmrun_net::{
     Applicant, Authority, Config, ConnectError, Enroll, Enrolment, Identity, JoinError, Login,
     ParseTokenError, Person, Redeemed, Refused, Role, Timing, Token, TokenBook, TokenGrant,
-    TokenKind, TokenUses, join, renew,
+    TokenKind, TokenUses, Welcomed, join, renew,
 };
 
 use crate::harness::{Ask, Cluster, End, LOCAL, PATIENCE, soon, start};
@@ -61,7 +61,7 @@ impl Enroll for Welcoming {
     fn login<'a>(
         &'a self,
         person: &'a Person,
-    ) -> Pin<Box<dyn Future<Output = Result<(Access, Duration), Refused>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Welcomed, Refused>> + Send + 'a>> {
         let is_it = person.credential == person.nonce();
         let access = (self.0.clone(), Duration::from_secs(60));
         let refused = Refused::Person("\u{1b}[31mwho are you".into());

@@ -17,7 +17,7 @@ use wasmrun_model::access::Access;
 use wasmrun_model::wire::TokenRow;
 use wasmrun_net::{
     Applicant, Enroll, Identity, Person, Redeemed, Refused, Role, Token, TokenBook, TokenGrant,
-    TokenId, TokenKind, TokenUses,
+    TokenId, TokenKind, TokenUses, Welcomed,
 };
 use wasmrun_oidc::{People, PersonError};
 
@@ -134,7 +134,7 @@ impl StoreEnroll {
     }
 
     /// Lets a person in, if the provider knows them and a rule fits.
-    async fn welcome(&self, person: &Person) -> Result<(Access, Duration), Refused> {
+    async fn welcome(&self, person: &Person) -> Result<Welcomed, Refused> {
         let people = self.people.as_ref().ok_or(Refused::NoLogin)?;
         let access = people.access(&person.credential, &person.nonce()).await;
         let access = access.map_err(|error| match error {
@@ -155,7 +155,7 @@ impl StoreEnroll {
     }
 
     /// Says who has logged in, or why somebody has not.
-    fn note_login(&self, person: &Person, welcomed: &Result<(Access, Duration), Refused>) {
+    fn note_login(&self, person: &Person, welcomed: &Result<Welcomed, Refused>) {
         let from = person.from.to_string();
         self.audit.add(match welcomed {
             Ok((access, _)) => Entry {
@@ -278,7 +278,7 @@ impl Enroll for StoreEnroll {
     fn login<'a>(
         &'a self,
         person: &'a Person,
-    ) -> Pin<Box<dyn Future<Output = Result<(Access, Duration), Refused>> + Send + 'a>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Welcomed, Refused>> + Send + 'a>> {
         Box::pin(async move {
             let welcomed = self.welcome(person).await;
             self.note_login(person, &welcomed);
@@ -449,7 +449,7 @@ mod tests {
                 most_bytes: 1 << 20,
                 is_required,
             })));
-            let enroll = StoreEnroll::new(store.clone(), audit.clone());
+            let enroll = StoreEnroll::new(store.clone(), audit.clone(), None);
             assert_eq!(enroll.check_audit(), Ok(()));
             // Nobody writes, so there is no room at some time.
             while audit.usage().missed == 0 {

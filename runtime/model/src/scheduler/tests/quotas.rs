@@ -9,7 +9,6 @@ use super::*;
 use crate::fairness::{Quota, TenantConfig, TenantName};
 use crate::group::{GroupKind, GroupSpec};
 use crate::id::GroupId;
-use crate::resource::{Amount, ResourceName};
 
 const ONE: &str = r#"{"CPU": 1}"#;
 

@@ -251,7 +251,8 @@ fn a_lost_node_costs_what_it_had() {
     let (node, incarnation) = (node_id(1), Incarnation(1));
     let lost = Event::NodeLost { node, incarnation };
     let looks = looks_of(|| it.scheduler.handle(Instant::ZERO, lost));
-    assert!(looks < 50, "{looks}");
+    // A few dozen for its two tasks, and none for the others.
+    assert!(looks < 70, "{looks}");
     let view = it.scheduler.task(&task_id(200)).expect("it is placed anew");
     assert_eq!(view.attempt, Attempt::new(0, 2));
     assert_eq!(it.scheduler.phase(&task_id(201)), None);
