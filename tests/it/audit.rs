@@ -61,7 +61,7 @@ fn any_node_says_who_has_changed_what() {
     head.command(&["tenant", "set", "blue", "--weight", "2"])
         .ok();
     let set = ci.command(&["tenant", "set", "blue", "--weight", "9"]);
-    assert_says(&set.fails(2), &["wasmrun tenant"]);
+    assert_says(&set.fails(2), &["this needs the role operator"]);
     head.command(&["node", "drain", "n2"]).ok();
 
     let user = own_name();
@@ -90,7 +90,7 @@ fn any_node_says_who_has_changed_what() {
             "{refused}"
         );
         assert_eq!(text(&refused, "kind"), "usage");
-        assert_says(text(&refused, "error"), &["wasmrun tenant"]);
+        assert_says(text(&refused, "error"), &["this needs the role operator"]);
         let drained = line(at, "node drain", "done");
         assert_eq!(
             [text(&drained, "node"), text(&drained, "subject")],
@@ -104,7 +104,10 @@ fn any_node_says_who_has_changed_what() {
     let times: Vec<_> = all.iter().map(|it| it["time_us"].as_u64()).collect();
     assert!(times.is_sorted_by(|a, b| a >= b), "{times:?}");
     assert_eq!(lines(&other, &["--limit", "1"])[0], all[0]);
-    assert_says(&ci.command(&["audit"]).fails(2), &["wasmrun audit"]);
+    assert_says(
+        &ci.command(&["audit"]).fails(2),
+        &["this needs the role operator"],
+    );
     // Tokens let others in: their ids alone are in it.
     let dir = head.state().join("audit");
     for file in files(&dir) {

@@ -282,7 +282,7 @@ fn lists_are_there_for_scripts() {
     ] {
         same(list, ["list", list], list);
     }
-    same("shares", ["tenant", "list"], "tenants");
+    same("due", ["tenant", "list"], "tenants");
     let of = |tenant: &str| browser.json(&format!("/api/v1/tasks?tenant={tenant}&limit=1"));
     assert_eq!(of("red")["tasks"][0]["state"], "finished");
     assert_eq!(of("blue")["tasks"].as_array().map(Vec::len), Some(0));

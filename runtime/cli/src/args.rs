@@ -14,6 +14,7 @@ mod bench;
 mod clients;
 mod dashboard;
 mod global;
+mod grants;
 mod groups;
 mod hints;
 mod jobs;
@@ -31,20 +32,16 @@ mod things;
 mod trace;
 mod words;
 
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use wasmrun_engine::CompileTask;
 use wasmrun_model::cluster::{NodeName, Selectors, Strategy};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::http::HttpHost;
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::resource::{Amount, ResourceName};
-use wasmrun_model::secret::SecretUse;
 
 use crate::fail::Failure;
 
@@ -54,6 +51,7 @@ pub use self::bench::{Bench, IdleNode};
 pub use self::clients::ClientCommand;
 pub use self::dashboard::{Dashboard, PageOptions};
 pub use self::global::{Global, Output};
+pub use self::grants::GrantOptions;
 pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
 pub use self::hints::{are_addresses, hint};
 pub use self::jobs::{JobCommand, JobId, JobRerun, JobWait, LogOptions, Logs, Timeline};
@@ -423,61 +421,6 @@ fn asked_once<const N: usize>(
         }
     }
     Ok(asked)
-}
-
-/// What a task may reach. Nothing, unless granted here.
-#[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Grants")]
-pub struct GrantOptions {
-    /// Give the guest a directory: HOST::GUEST, HOST::GUEST:ro, or HOST alone.
-    ///
-    /// HOST alone keeps its name in the guest; :ro at the end is to read only. Repeatable.
-    #[arg(long, value_name = "HOST::GUEST")]
-    pub dir: Vec<DirArg>,
-    /// Let the guest use the network, or only --net=ADDRESS:PORT,….
-    ///
-    /// Without addresses it may connect, listen and look names up. With some, behind the `=`, it may only connect and
-    /// send to these; port 0 stands for any.
-    #[arg(long, value_name = "ADDRESSES", num_args = 0..=1, require_equals = true, default_missing_value = "all")]
-    pub net: Option<NetArg>,
-    /// Let the guest send HTTP requests: to a name, *.NAME, *, or an address.
-    ///
-    /// *.NAME is all names below that one, * is all. Without a port it covers 80 and 443. A name stands for its public addresses: one of this machine or of a private
-    /// network has to be granted itself. Repeatable.
-    #[arg(long, value_name = "HOST[:PORT]")]
-    pub http: Vec<HttpHost>,
-    /// Set an environment variable in the guest: K=V, or K to pass ours on.
-    ///
-    /// Repeatable.
-    #[arg(long, value_name = "K=V")]
-    pub env: Vec<EnvArg>,
-    /// Give the guest a secret: NAME, K=NAME, or /run/secrets/FILE=NAME.
-    ///
-    /// Of its tenant or one above, as `wasmrun secret set` has set it: in the variable of its name, in another one, or as a file.
-    /// Needs a running node. Repeatable.
-    #[arg(long, value_name = "[K=]NAME")]
-    pub secret: Vec<SecretUse>,
-}
-
-impl GrantOptions {
-    /// Whether the directories are there.
-    ///
-    /// # Errors
-    /// Which one is not.
-    pub fn check_dirs(&self) -> Result<(), Failure> {
-        for dir in &self.dir {
-            let host = &dir.0.host;
-            let meta = fs::metadata(host)
-                .with_context(|| format!("cannot give {} to the guest (--dir)", host.display()))?;
-            if !meta.is_dir() {
-                return Err(Failure::usage(format!(
-                    "{} is not a directory: --dir gives whole directories",
-                    host.display()
-                )));
-            }
-        }
-        Ok(())
-    }
 }
 
 /// What a task may use besides its resources.

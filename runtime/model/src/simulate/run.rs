@@ -19,16 +19,13 @@ use super::scenario::{Change, EntryNo, NodeEntry, NodeNo, Placement, Scenario};
 use super::statistics::Statistics;
 use super::summary::Summary;
 use super::trace::{HeldIds, TraceEvent, TraceLine};
-use super::work::{Stage, TaskKey, Work};
+use super::work::{Stage, TaskKey, Work, node_id};
 use crate::cluster::NodeIx;
-use crate::id::{DriverId, Incarnation, NodeId, TaskId};
+use crate::id::{Incarnation, NodeId, TaskId};
 use crate::resource::{ResourceName, ResourceSet};
 use crate::scheduler::{Config, Effect, Event, NodeInfo, Reason, Scheduler, Setting, Settings};
 use crate::task::{Attempt, FailureKind, Phase};
 use crate::time::Instant;
-
-/// Whoever submits all the tasks.
-pub(super) const DRIVER: DriverId = DriverId::from_bytes([0; 16]);
 
 /// Runs a scenario to its end: until nothing can happen any more. Tells `trace` every event, in the
 /// order of time.
@@ -562,13 +559,6 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             }
         }
     }
-}
-
-/// Nodes are numbered in the order in which they join first, and ids decide between equals.
-pub(super) fn node_id(node: NodeNo) -> NodeId {
-    let mut id = [0; 16];
-    id[12..].copy_from_slice(&node.0.to_be_bytes());
-    NodeId::from_bytes(id)
 }
 
 fn node_no(id: NodeId) -> NodeNo {

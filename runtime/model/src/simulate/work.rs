@@ -7,13 +7,22 @@
 
 use std::sync::Arc;
 
-use super::run::{DRIVER, node_id};
 use super::scenario::{EntryNo, NodeNo, Placement, Scenario, TaskEntry};
 use crate::cluster::Strategy;
 use crate::group::GroupSpec;
-use crate::id::{GroupId, JobId, ObjectId, TaskId};
+use crate::id::{DriverId, GroupId, JobId, NodeId, ObjectId, TaskId};
 use crate::random::Random;
 use crate::task::{Argument, Attempt, Rule, TaskKind, TaskSpec, Terms};
+
+/// Whoever submits all the tasks.
+const DRIVER: DriverId = DriverId::from_bytes([0; 16]);
+
+/// Nodes are numbered in the order in which they join first, and ids decide between equals.
+pub(super) fn node_id(node: NodeNo) -> NodeId {
+    let mut id = [0; 16];
+    id[12..].copy_from_slice(&node.0.to_be_bytes());
+    NodeId::from_bytes(id)
+}
 
 /// One instance of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -350,10 +350,15 @@ fn check<B>(request: &Request<B>, own: Option<&[String]>) -> Result<(), Problem>
         return Err(Problem::bad("the request has several Host headers"));
     }
     let is_of_user = |authority: &Authority| authority.as_str().contains('@');
+    // What stands behind an address in brackets is a port, or it is no host.
+    let is_whole = |authority: &Authority| {
+        let rest = authority.as_str().strip_prefix(authority.host());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    };
     let host = match (uri.authority(), host) {
         (None, None) => return Err(Problem::bad("the request has no Host header")),
         (None, Some(host)) => match Authority::try_from(host.as_bytes()) {
-            Ok(host) if !is_of_user(&host) => host,
+            Ok(host) if !is_of_user(&host) && is_whole(&host) => host,
             _ => return Err(Problem::bad("the request's Host header names no host")),
         },
         (Some(authority), _) if is_of_user(authority) => {
