@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
@@ -20,6 +20,8 @@ const PACKAGE: &str = "oidc-provider@8.8.1";
 struct Provider {
     process: Child,
     issuer: String,
+    /// It may say more, and would end if nobody could read it.
+    _said: BufReader<ChildStdout>,
     _dir: TempDir,
 }
 
@@ -47,11 +49,12 @@ impl Provider {
             .spawn()
             .unwrap();
         let mut issuer = String::new();
-        let said = process.stdout.take().unwrap();
-        BufReader::new(said).read_line(&mut issuer).unwrap();
+        let mut said = BufReader::new(process.stdout.take().unwrap());
+        said.read_line(&mut issuer).unwrap();
         Some(Self {
             process,
             issuer: issuer.trim().to_owned(),
+            _said: said,
             _dir: dir,
         })
     }

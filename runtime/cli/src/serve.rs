@@ -27,8 +27,8 @@ use crate::log::stamp;
 use crate::printer::Printer;
 use crate::signals::stop_on_signals;
 use crate::submit::{
-    Route, grants, milliseconds, overrides, pump, unwritten, wants_own_node, wire_grants,
-    wire_limits, wire_terms,
+    Route, grants, milliseconds, needs_no_secret, overrides, pump, unwritten, wants_own_node,
+    wire_grants, wire_limits, wire_terms,
 };
 use crate::{local, remote};
 
@@ -101,6 +101,7 @@ fn in_command(
     printer: &Printer,
 ) -> CommandResult {
     let scheme = if tls.is_some() { "https" } else { "http" };
+    needs_no_secret(&options.task.grants)?;
     let node = local::start(&options.node, printer)?;
     let module = local::load(node.engine(), &options.module, &options.node, printer)?;
     let answers = Answers::new(

@@ -41,7 +41,7 @@ use crate::submit::plan::Plan;
 use crate::submit::stream::Kept;
 use crate::submit::target::{Handle, Stopper, Target};
 
-pub use crate::submit::plan::{grants, overrides, shorten};
+pub use crate::submit::plan::{grants, needs_no_secret, overrides, shorten};
 pub use crate::submit::report::{exit_of, file_of, with_frames, with_place};
 pub use crate::submit::script::{interpreter, python_stubs};
 pub use crate::submit::stream::{Route, pump, unwritten};
@@ -89,6 +89,7 @@ fn execute(submit: &Submit, global: &Global, printer: &Printer) -> CommandResult
                      `wasmrun node start`, or use another --strategy"
                 )));
             }
+            plan::needs_no_secret(&submit.task.grants)?;
             let node = local::start(&submit.node, printer)?;
             let module = local::load(node.engine(), &submit.module, &submit.node, printer)?;
             let client = node.client();

@@ -229,16 +229,21 @@ pub fn overrides(task: &TaskOptions, policy: Arc<Policy>) -> Result<Overrides, F
     })
 }
 
-/// What was granted.
-pub fn grants(options: &GrantOptions) -> Result<Grants, Failure> {
-    options.check_dirs()?;
-    if let Some(secret) = options.secret.first() {
-        return Err(Failure::usage(format_args!(
+/// Refuses secrets for the node inside this command.
+pub fn needs_no_secret(options: &GrantOptions) -> Result<(), Failure> {
+    match options.secret.first() {
+        None => Ok(()),
+        Some(secret) => Err(Failure::usage(format_args!(
             "there is no secret {}: the node inside this command has none; start one with `wasmrun node start`, and set it with \
              `wasmrun secret set`",
             secret.name
-        )));
+        ))),
     }
+}
+
+/// What was granted, but for secrets.
+pub fn grants(options: &GrantOptions) -> Result<Grants, Failure> {
+    options.check_dirs()?;
     let grants = Grants {
         env: options
             .env
