@@ -122,6 +122,8 @@ pub(super) fn said(request: &Request, own: DriverId) -> Option<Said> {
         | Request::SchedulerState
         | Request::Secrets
         | Request::WhoAmI
+        // As when the session ends: a command says so at its end.
+        | Request::CancelMine
         | Request::Given(_) => return None,
         Request::Upload { digest, len } => Said::of("module upload", digest).with("bytes", len),
         // What is not kept goes with the session.
@@ -145,7 +147,6 @@ pub(super) fn said(request: &Request, own: DriverId) -> Option<Said> {
             Ok(job) if job.job() == job => Said::of("job cancel", text).in_job(job),
             _ => Said::of("cancel", text),
         },
-        Request::CancelMine => Said::of("job cancel", own).in_job(own),
         Request::CancelObject(object) => Said::of("cancel", object.task()),
         Request::Delete(prefix) => Said::of("object delete", prefix),
         Request::CreateGroup(create) => group(create, own),
@@ -485,7 +486,6 @@ mod tests {
             (Request::Kill("total".into()), "actor kill", "total"),
             (Request::Cancel(job.clone()), "job cancel", &*job),
             (Request::Cancel("ab".into()), "cancel", "ab"),
-            (Request::CancelMine, "job cancel", &*job),
             (Request::CancelObject(object), "cancel", &*task),
             (Request::RevokeClient("ci".into()), "client revoke", "ci"),
             (drain, "node drain", "b"),
