@@ -18,7 +18,7 @@ const FILE_TIME: time::Duration = time::Duration::DAY;
 /// What names end with.
 const SUFFIX: &str = ".jsonl";
 
-/// See the [module](self).
+/// Lines in files of one folder, the newest of which is written to.
 #[derive(Debug)]
 pub struct LineFiles {
     dir: PathBuf,
