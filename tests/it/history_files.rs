@@ -72,7 +72,7 @@ fn attempts_are_known_when_the_node_is_gone() {
     );
     let actor = lines.iter().find(|line| !line["actor"].is_null());
     let actor = actor.expect("it is there");
-    // What it had as long as it lived.
+    // The resources that it held while it lived.
     assert_eq!(actor["held"]["CPU"], "0.5", "{actor}");
     let error = crash["error"].as_str().expect("it failed");
     assert_says(error, &["the guest trapped"]);

@@ -93,7 +93,7 @@ mod tests {
         let turns = Turns::new(3, 2);
         let [red, blue] = ["red", "blue"].map(|it| it.parse::<TenantName>().unwrap());
         let mut now = Context::from_waker(Waker::noop());
-        // Two that hear nothing, and whoever asked for them is gone.
+        // Two without an answer, whose callers are gone.
         let stuck = [(); 2].map(|()| {
             let (end, ended) = mpsc::channel::<()>();
             let mut asking = pin!(turns.run(&red, move || ended.recv()));

@@ -18,7 +18,7 @@ use rustix::fs::FlockOperation;
 const PREFIX: &str = "wasmrun-secrets-";
 /// How Linux numbers tmpfs.
 const TMPFS: u64 = 0x0102_1994;
-/// How often a folder is made anew that another process has taken for one that was left.
+/// How often the creation of a folder is retried that another process has taken for an orphan.
 const TRIES: usize = 16;
 
 /// A file that a guest finds in `/run/secrets`.
@@ -74,7 +74,7 @@ impl Folder {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 made => made?,
             }
-            // Before it is locked, whoever sweeps takes it for one that was left.
+            // Before it is locked, a sweep takes it for an orphan.
             if let Some(lock) = lock(&path)? {
                 return Ok(Self { path, _lock: lock });
             }
@@ -123,7 +123,7 @@ fn sweep_in(base: &Path) {
     let ours = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
         let is_ours = |meta: fs::Metadata| meta.is_dir() && meta.uid() == ours;
-        // Of the entry itself: a link is none of ours.
+        // Of the entry itself: a link is not followed.
         let is_one = entry.file_name().to_string_lossy().starts_with(PREFIX)
             && entry.metadata().is_ok_and(is_ours);
         let path = entry.path();

@@ -73,7 +73,7 @@ pub struct Grants {
     pub net: NetGrant,
     /// The servers that it may send HTTP requests to.
     pub http: Vec<HttpHost>,
-    /// Secrets, by name. Whoever runs it puts their values into `env` and `files` before; a sandbox does not know them.
+    /// Secrets, by name. The executor puts their values into `env` and `files` before; a sandbox does not know them.
     pub secrets: Vec<SecretUse>,
     /// Secrets that it finds as files, in `/run/secrets`.
     pub files: Vec<SecretFile>,

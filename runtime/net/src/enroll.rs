@@ -124,7 +124,7 @@ impl Login {
         })
     }
 
-    /// How to log in, in the words of whoever decides there.
+    /// How to log in, in the words of the head.
     pub fn offer(&self) -> &str {
         &self.offer
     }
@@ -232,7 +232,7 @@ pub async fn renew(
     Err(last)
 }
 
-/// The authority of whoever was asked, and the answer.
+/// The authority of the head, and its answer.
 async fn ask(
     address: SocketAddr,
     tls: &Arc<QuicClientConfig>,

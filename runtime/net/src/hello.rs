@@ -83,7 +83,7 @@ pub(crate) enum JoinAsk {
     Token(TokenId, TokenSecret),
     /// By the certificate that the connection was made with.
     Renew,
-    /// By none: how people log in, for whoever wants to.
+    /// By none: asks how people log in.
     Offer,
     /// By what shows who a person is.
     Login(String),

@@ -69,7 +69,7 @@ pub(crate) fn client(identity: &Identity, alpn: &[u8]) -> Result<Arc<QuicClientC
     ))
 }
 
-/// Dials without a certificate, whoever ends in an authority with this hash; in any authority if there is none.
+/// Dials without a certificate any server whose chain ends in an authority with this hash; in any authority if there is none.
 pub(crate) fn pinned(authority: Option<Fingerprint>) -> Result<Arc<QuicClientConfig>, Error> {
     let mut client = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?

@@ -19,7 +19,7 @@ const INTERVAL_S: u64 = 5;
 const MOST_S: u64 = 3600;
 const GRANT: &str = "urn:ietf:params:oauth:grant-type:device_code";
 
-/// How people log in at a cluster, as its head says it to whoever asks.
+/// How people log in at a cluster, as its head says it to clients.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// The provider.

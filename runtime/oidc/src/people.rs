@@ -20,7 +20,7 @@ use crate::token::{KeySet, Keys, TokenError};
 const FRESH: Duration = Duration::from_secs(600);
 /// How soon they are asked for again, because a token names one that is not there.
 const AGAIN: Duration = Duration::from_secs(10);
-/// How long all of it may take. Whoever logs in waits for five seconds.
+/// How long all of it may take. The command that logs in waits for five seconds.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// Why somebody is not let in. The text is for them.
@@ -75,7 +75,7 @@ impl People {
         self.settings.lifetime
     }
 
-    /// What whoever has an ID token is called, and may do.
+    /// The name and rights of the holder of an ID token.
     ///
     /// # Errors
     /// When the token does not serve, no rule fits, or the provider cannot be asked for its keys.

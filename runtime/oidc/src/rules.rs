@@ -256,7 +256,7 @@ mod tests {
         Settings::parse(&file.to_string())
     }
 
-    /// Role and tenants of whoever has these claims, or why there are none.
+    /// Role and tenants for these claims, or why there are none.
     fn mapped(settings: &Settings, claims: Value) -> Result<(Role, String), String> {
         let Value::Object(claims) = claims else {
             panic!("claims are an object");

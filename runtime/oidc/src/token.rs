@@ -24,7 +24,7 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// Why an ID token does not serve. The text is for whoever logs in.
+/// Why an ID token does not serve. The text is for the person who logs in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// It is none.

@@ -1,4 +1,4 @@
-//! What of the CPUs a tenant is due, for whoever takes some from another tenant.
+//! What of the CPUs a tenant is due: the questions of preemption.
 //!
 //! Owns the questions. Must not: choose a tenant or a task.
 

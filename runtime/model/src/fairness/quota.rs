@@ -1,6 +1,6 @@
 //! Quotas: what a tenant, with all that are part of it, may have at once.
 //!
-//! Owns the settings, and the questions whether there is room under them. Must not: know tasks or nodes; whoever keeps the
+//! Owns the settings, and the questions whether there is room under them. Must not: know tasks or nodes; the keeper of the
 //! queue asks before it charges.
 //!
 //! Invariant: nothing is room under a tenant's quota that is none under the quota of one that it is part of.

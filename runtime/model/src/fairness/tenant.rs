@@ -25,7 +25,7 @@ use super::weight::Weight;
 pub struct TenantName(Arc<str>);
 
 impl TenantName {
-    /// The most parts: whoever is next is looked for level by level.
+    /// The most parts: the next tenant is looked for level by level.
     pub const MAX_PARTS: usize = 4;
     /// The longest part, in bytes.
     pub const MAX_PART_LEN: usize = 63;

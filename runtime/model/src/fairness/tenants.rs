@@ -1,12 +1,12 @@
 //! The table of tenants.
 //!
 //! Owns who is in it, what each uses here and elsewhere, and what other nodes reported. Must
-//! not: know tasks or queues, or decide what runs: whoever keeps the queue takes the first in the
+//! not: know tasks or queues, or decide what runs: the keeper of the queue takes the first in the
 //! order of the tree (`order.rs`) that fits.
 //!
 //! Invariants: every key is up to date after every call; a [`TenantIx`] stays valid for the life
-//! of the table; usage elsewhere is the sum of the last report of each node that is not cleared; whoever is in the table,
-//! its parent is; what a tenant uses counts as used by all that it is part of.
+//! of the table; usage elsewhere is the sum of the last report of each node that is not cleared; with each tenant the table has
+//! its parent; what a tenant uses counts as used by all that it is part of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -138,7 +138,7 @@ impl Tenants {
         if self.tenants.len() + new.len() > MAX_TENANTS {
             return Err(TooManyTenants { name: name.clone() });
         }
-        // Whoever a name is part of comes before it.
+        // Parents come before their children.
         new.into_iter().for_each(|name| self.insert(name));
         Ok(self.by_name[name])
     }
@@ -337,7 +337,7 @@ impl Tenants {
         report
     }
 
-    /// Adds to a report what an actor of a tenant has of CPUs here, if a quota bounds that: whoever waits for that CPU waits
+    /// Adds to a report what an actor of a tenant has of CPUs here, if a quota bounds that: a task that waits for that CPU waits
     /// in vain.
     pub fn report_actor(
         &self,

@@ -323,7 +323,7 @@ impl Scheduler {
         });
     }
 
-    /// Starts a task, or lets it go on, whoever else may be next, if it is the first of its lane and fits.
+    /// Starts a task, or lets it go on, out of turn, if it is the first of its lane and fits.
     pub(super) fn start_first(&mut self, class: ClassIx, task: TaskIx) {
         let (Some(it), Some(_)) = (self.classes.get(class), self.tasks.get(task)) else {
             return;

@@ -172,7 +172,7 @@ mod tests {
     }
 
     proptest! {
-        /// The first is the first of all that have a lane, whoever came and went, and nobody stays behind.
+        /// The first is the first of all that have a lane, after any insertions and removals, and no entry stays behind.
         #[test]
         fn the_first_is_that_of_the_tree(steps in steps()) {
             let mut tenants = Tenants::new(Policy::Drf);

@@ -60,7 +60,7 @@ pub struct TenantSet {
     pub weight: Weight,
     /// What it is guaranteed.
     pub min: Amounts,
-    /// What whoever has set it should know, for people: a guarantee that no node can keep now, for instance.
+    /// What the operator should know, for people: a guarantee that no node can keep now, for instance.
     pub notes: Vec<String>,
 }
 
@@ -182,7 +182,7 @@ pub struct TokenRow {
 pub struct ClientRow {
     /// Its id, which is made from its public key.
     pub id: String,
-    /// What whoever made its token calls it.
+    /// Its name, from its token.
     pub name: Option<String>,
     /// `valid`, `expired` or `revoked`.
     pub state: String,

@@ -109,7 +109,7 @@ pub enum Refused {
         "people cannot log in at this cluster without a token: its head is started with `--oidc FILE` for that"
     )]
     NoLogin,
-    /// Whoever has logged in logs in again.
+    /// A login is not renewed.
     #[error(
         "this certificate came of a login, and is not renewed: `wasmrun login --oidc` gets another one"
     )]
@@ -134,12 +134,12 @@ pub trait Enroll: Send + Sync + 'static {
         applicant: &'a Applicant,
     ) -> Pin<Box<dyn Future<Output = Result<Redeemed, Refused>> + Send + 'a>>;
 
-    /// Whether whoever has this role may have a further certificate, which says the same of it. Anybody, by default.
+    /// Whether a holder of this role may have a further certificate, which says the same of it. Anybody, by default.
     fn renew(&self, _role: Role) -> Pin<Box<dyn Future<Output = Result<(), Refused>> + Send + '_>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// How people log in without a token, for whoever asks. They cannot, by default.
+    /// How people log in without a token. They cannot, by default.
     fn offer(&self) -> Option<String> {
         None
     }

@@ -148,7 +148,7 @@ impl JoinKey {
         PublicKey(raw.try_into().expect("an Ed25519 key has 32 bytes"))
     }
 
-    /// Shows that whoever asks for a certificate has the key. `token` is `None` for a renewal and a login.
+    /// Shows that the applicant for a certificate has the key. `token` is `None` for a renewal and a login.
     pub(crate) fn prove(&self, authority: &Fingerprint, token: Option<TokenId>) -> Vec<u8> {
         let message = proof(authority, token, &self.public());
         SigningKey::sign(&self.0, &message).expect("Ed25519 can sign anything")

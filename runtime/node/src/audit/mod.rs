@@ -278,7 +278,7 @@ impl Audit {
         self.add_limited(&entry.who.clone(), entry);
     }
 
-    /// Adds a line of which whoever this is may make as many as it wants to.
+    /// Adds a line of a kind that its author could repeat without end, within its limit.
     fn add_limited(&self, whose: &str, mut entry: Entry) {
         let Some(left_out) = self.count_refused(whose) else {
             return;

@@ -88,7 +88,7 @@ impl Secrets {
     ) -> Result<(), SecretError> {
         let key = records::secret(tenant, name);
         let value = stored.to_value();
-        // Sealed anew it has other bytes: where they are there already, an attempt of ours has written them.
+        // Sealed anew it has other bytes: where they are there already, an earlier attempt has written them.
         let next = |entry: Option<&Entry>, _: bool| match entry {
             Some(entry) if entry.value == value => Ok(Next::Stays),
             _ => Ok(Next::Put(value.clone())),
@@ -213,7 +213,7 @@ impl Source for Cluster {
         if let Some(key) = own.as_ref().filter(|key| key.id() == id) {
             return Ok(key.clone());
         }
-        // Nobody can open what no node has the key of, and whoever tries is told of that.
+        // Nobody can open what no node has the key of, and a task that tries is told of that.
         let asked = self.asked_key(Some(id)).await;
         asked.or(own).ok_or_else(|| self.no_key())
     }
@@ -240,7 +240,7 @@ impl Follower {
     }
 }
 
-/// A secret in the store. None if it cannot be read: whoever wants it reads it again, and is told why.
+/// A secret in the store. None if it cannot be read: a task that wants it reads it again, and is told why.
 fn read(entry: &Entry) -> Option<((TenantName, SecretName), StoredSecret)> {
     let key = records::secret_of(&entry.key)?;
     match StoredSecret::from_value(&entry.value) {

@@ -46,7 +46,7 @@ impl Record for Named {
     const VERSION: u8 = 2;
 }
 
-/// All tokens, and what whoever comes with them is called and may do.
+/// All tokens, with the names and rights of their clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Book {
     pub(super) tokens: TokenBook,
@@ -180,7 +180,7 @@ impl StoreEnroll {
         }
     }
 
-    /// Lets somebody in, if the token does. With what whoever comes with it is called.
+    /// Lets somebody in, if the token does. With the name in the token.
     async fn admit(&self, applicant: &Applicant) -> Result<Admitted, Refused> {
         self.check_audit()?;
         let store = self.store.as_ref();

@@ -54,7 +54,7 @@ impl Shared {
                     };
                     let next = ledger.preempts_at();
                     if next.is_none() {
-                        // Under the lock: whoever is due something after this starts another timer.
+                        // Under the lock: a later claim starts another timer.
                         shared.is_ticking_for_pauses.store(false, Ordering::Release);
                     }
                     (todo, next)

@@ -321,7 +321,7 @@ fn listed(all: &[impl Display]) -> String {
 /// What a job does over and over, as a number: of the tasks that have one in common, the first is in the audit. None of what is
 /// rare.
 pub(super) fn kind_of_work(request: &Request, own: DriverId) -> Option<u64> {
-    // Whoever knew its keys could find work that has no line, because it has the number of other work that has one.
+    // With known keys a client could find work that has no line, because it has the number of other work that has one.
     static HASH: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     let mut hasher = HASH.build_hasher();
     match request {

@@ -34,9 +34,9 @@ use crate::server::views::ms;
 const AGAIN: Duration = Duration::from_secs(1);
 /// How often is looked at least: the server may be gone.
 const EVERY: Duration = Duration::from_secs(30);
-/// How long whoever publishes a service waits for all nodes. They may have to compile it.
+/// How long the publisher of a service waits for all nodes. They may have to compile it.
 const PUBLISHING: Duration = Duration::from_secs(60);
-/// How much longer than its requests whoever stops a service waits for other nodes.
+/// How much longer than its requests a stop waits for other nodes.
 const STOPPING: Duration = Duration::from_secs(5);
 /// The same in any case.
 const LONGEST: Duration = Duration::from_secs(3600);
@@ -189,7 +189,7 @@ impl Inner {
             running.outdated = None;
             return Ok(());
         }
-        // Whoever stops the node has said so before it has all services leave.
+        // The node is marked as stopping before its services leave.
         if self.is_stopping() {
             return Err("the node is stopping".into());
         }

@@ -236,7 +236,7 @@ fn a_minimum_is_not_taken_from_what_is_part_of_it() {
         it.accept(at);
     }
     it.now_ms += 100;
-    // org has 2 of 4, whoever of it has them.
+    // org has 2 of 4, in all of its subtree.
     assert_eq!(it.submit(task(3, ONE).tenant("org/y")), NOTHING);
     assert_eq!(it.wait(900), NOTHING);
     // But y is due a part of what org has.
