@@ -162,6 +162,17 @@ fn the_node_inside_a_command_has_none() {
     assert_says(&said, &["there is no secret KEY", "wasmrun node start"]);
 }
 
+/// Waits until a node knows of no secret.
+fn wait_for_none(member: &Member) {
+    eventually("is it gone", || {
+        let listed = member.command(&["secret", "list"]).json(0);
+        match listed["secrets"].as_array().map(Vec::len) {
+            Some(0) => Ok(()),
+            _ => Err(listed),
+        }
+    });
+}
+
 #[test]
 fn all_nodes_give_a_value_and_none_writes_it_down() {
     let mut a = Member::new("a");
@@ -235,13 +246,7 @@ fn all_nodes_give_a_value_and_none_writes_it_down() {
     // What is removed is gone for what begins later, everywhere.
     a.command(&["secret", "remove", "KEY"]).ok();
     for member in [&a, &b] {
-        eventually("is it gone", || {
-            let listed = member.command(&["secret", "list"]).json(0);
-            match listed["secrets"].as_array().map(Vec::len) {
-                Some(0) => Ok(()),
-                _ => Err(listed),
-            }
-        });
+        wait_for_none(member);
         let submit = member.command(&["submit"]);
         let said = prints(submit, &["--secret", "KEY"], ["env", "KEY"]).fails(2);
         assert_says(&said, &["there is no secret KEY"]);

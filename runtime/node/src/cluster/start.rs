@@ -218,21 +218,9 @@ pub(crate) async fn open(
     };
     let incarnation = state.next_incarnation()?;
     let members = Arc::new(Members::new());
-    let etcd = etcd(config, &found.identity)?;
-    let embedded = match (&found.head, &etcd) {
-        (None, None) => {
-            let path = state.path().join(CONTROL);
-            Some(Embedded::open(&path, EmbeddedConfig::default()).await?)
-        }
-        _ => None,
-    };
+    let (own, embedded) = own_store(config, &state, &found).await?;
     let server = embedded.clone();
     let server = server.map(|store| Server::new(store, ServerLimits::default()));
-    let own: Option<Arc<dyn ControlStore>> = match (etcd, embedded.clone()) {
-        (Some(etcd), _) => Some(etcd),
-        (None, Some(embedded)) => Some(embedded),
-        (None, None) => None,
-    };
     let enrolment = match (&found.authority, &own) {
         (Some(authority), Some(store)) => Some(enrolment(config, authority, store, audit)),
         _ => None,
@@ -390,6 +378,26 @@ async fn find_member(state: &StateDir, token: Option<&Token>) -> Result<Found, C
         authority: None,
         head: Some(head),
     })
+}
+
+/// A store that a node reaches by itself, and the same where it is embedded.
+type OwnStore = (Option<Arc<dyn ControlStore>>, Option<Arc<Embedded>>);
+
+/// The control store that this node reaches by itself, if it does: etcd, or the head's embedded one, which others reach by it.
+async fn own_store(
+    config: &ClusterConfig,
+    state: &StateDir,
+    found: &Found,
+) -> Result<OwnStore, ClusterError> {
+    if let Some(etcd) = etcd(config, &found.identity)? {
+        return Ok((Some(etcd), None));
+    }
+    if found.head.is_some() {
+        return Ok((None, None));
+    }
+    let path = state.path().join(CONTROL);
+    let embedded = Embedded::open(&path, EmbeddedConfig::default()).await?;
+    Ok((Some(embedded.clone()), Some(embedded)))
 }
 
 fn etcd(

@@ -244,12 +244,7 @@ impl Ledger {
         {
             report.result = Err(error.clone());
         }
-        let report = self.completed(&cell, attempt.number(), report, error.as_ref());
-        let error = error.unwrap_or(TaskError::Cancelled);
-        let mut report = report.unwrap_or_else(|| Report::never_ran(&cell, error));
-        if phase == State::Cancelled {
-            report.cancel();
-        }
+        let report = self.final_report(&cell, (attempt, phase), report, error);
         self.unblock_waiters(now, &cell, todo);
         todo.end.push(Ended {
             cell,
@@ -257,6 +252,23 @@ impl Ledger {
             parent,
             given,
         });
+    }
+
+    /// The report of a task that has ended so: its executor's, completed, or one that says that it never ran.
+    fn final_report(
+        &mut self,
+        cell: &Arc<TaskCell>,
+        (attempt, phase): (Attempt, State),
+        report: Option<Box<Report>>,
+        error: Option<TaskError>,
+    ) -> Box<Report> {
+        let report = self.completed(cell, attempt.number(), report, error.as_ref());
+        let error = error.unwrap_or(TaskError::Cancelled);
+        let mut report = report.unwrap_or_else(|| Report::never_ran(cell, error));
+        if phase == State::Cancelled {
+            report.cancel();
+        }
+        report
     }
 
     /// The creation of an actor has ended for good, and the actor with it.
