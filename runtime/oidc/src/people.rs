@@ -31,7 +31,7 @@ pub enum PersonError {
     Token(#[from] TokenError),
     /// It says no name.
     #[error(
-        "the ID token has no name for you: its claim '{0}' is missing or not verified; ask whoever runs the provider"
+        "the ID token has no name for you: its claim '{0}' is missing or not verified; ask an operator of the provider"
     )]
     NoName(String),
     /// It says a name that is none here.
@@ -40,7 +40,7 @@ pub enum PersonError {
     )]
     Name(String),
     /// No rule fits.
-    #[error("this cluster does not let {0} in: ask whoever runs it")]
+    #[error("this cluster does not let {0} in: ask one of its operators")]
     NoRule(String),
     /// The provider was of no use.
     #[error(transparent)]

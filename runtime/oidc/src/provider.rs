@@ -61,7 +61,9 @@ pub enum ProviderError {
         issuer: String,
     },
     /// It said no.
-    #[error("the provider refuses {what}: {why}; whoever runs the cluster checks its client there")]
+    #[error(
+        "the provider refuses {what}: {why}; an operator of the cluster checks its client there"
+    )]
     Refused {
         /// What was asked for.
         what: &'static str,

@@ -32,7 +32,7 @@ pub enum TokenError {
     Malformed,
     /// Anybody could have made it.
     #[error(
-        "the ID token is not signed with RSA, ECDSA or Ed25519, and no other signature counts; whoever runs the cluster sets \
+        "the ID token is not signed with RSA, ECDSA or Ed25519, and no other signature counts; an operator of the cluster sets \
          its client at the provider to RS256 or ES256"
     )]
     Algorithm,

@@ -178,7 +178,7 @@ fn create_token(
     };
     if let Some(Access { role, tenants, .. }) = &access {
         printer.note(format_args!(
-            "whoever logs in with it is {role} of {tenants}"
+            "a client that logs in with it is {role} of {tenants}"
         ));
     }
     match (printer.output, access) {

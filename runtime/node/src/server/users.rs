@@ -107,7 +107,7 @@ impl Users {
         let found = rules.iter().find(|it| it.names(user, group, &accounts));
         let rule = found.ok_or_else(|| {
             let why = format_args!(
-                "the node's file of users does not name {name} (uid {user}): whoever runs the node adds a line to it, \
+                "the node's file of users does not name {name} (uid {user}): an operator of the node adds a line to it, \
                  such as `{name} submitter default`"
             );
             refusal(RefusalKind::Usage, why)
