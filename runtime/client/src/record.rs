@@ -266,28 +266,22 @@ fn tenants_due(cluster: &Cluster<'_>) -> Vec<Json> {
         .filter(|(_, weights)| !weights.is_empty())
         .map(|(name, weights)| (name, json!({ "name": name, "resource_weights": weights })))
         .collect();
-    for DueRow {
-        share,
-        max,
-        max_tasks,
-        ..
-    } in cluster.tenants
-    {
+    for row in cluster.tenants {
         let mut set = Vec::new();
-        if share.weight != Weight::default() {
-            set.push(("weight", json!(share.weight.to_string())));
+        if row.weight != Weight::default() {
+            set.push(("weight", json!(row.weight.to_string())));
         }
-        if !share.min.is_empty() {
-            set.push(("min_share", json!(share.min)));
+        if !row.min.is_empty() {
+            set.push(("min_share", json!(row.min)));
         }
-        if !max.is_empty() {
-            set.push(("max", json!(max)));
+        if !row.max.is_empty() {
+            set.push(("max", json!(row.max)));
         }
-        set.extend(max_tasks.map(|most| ("max_tasks", json!(most))));
+        set.extend(row.max_tasks.map(|most| ("max_tasks", json!(most))));
         if !set.is_empty() {
             let tenant = all
-                .entry(&share.name)
-                .or_insert_with(|| json!({ "name": share.name }));
+                .entry(&row.name)
+                .or_insert_with(|| json!({ "name": row.name }));
             for (field, value) in set {
                 tenant[field] = value;
             }

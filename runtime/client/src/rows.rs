@@ -25,9 +25,9 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
 
 use crate::wire::{
-    AccessRow, ActorDetail, ActorRow, Amounts, AuditRow, ClientRow, DueRow, GroupRow, Held, Holder,
-    JobDetail, JobRow, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows,
-    ServiceRow, ShareRow, Silent, TaskDetail, TaskRow, TenantRow, TokenRow, What,
+    AccessRow, ActorDetail, ActorRow, Amounts, AuditRow, DueRow, GroupRow, Held, Holder, JobDetail,
+    JobRow, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows, ServiceRow,
+    Silent, TaskDetail, TaskRow, TenantRow, TokenRow, What,
 };
 
 /// The version of the state API: `version` of each answer.
@@ -67,7 +67,7 @@ macro_rules! objects {
 /// A tenant at one node, and its due at all of them.
 struct Tenant<'a> {
     row: &'a TenantRow,
-    due: Option<&'a ShareRow>,
+    due: Option<&'a DueRow>,
 }
 
 objects! {
@@ -200,14 +200,12 @@ objects! {
         "weight": it.due.map(|due| due.weight.to_string()),
         "min": it.due.map(|due| &due.min),
     }
-    |row: ShareRow| {
+    |row: DueRow| {
         "name": row.name.as_str(),
         "weight": row.weight.to_string(),
         "min": row.min,
         "share": row.share,
         "used": row.used,
-    }
-    |row: DueRow| of row.share; {
         "max": row.max,
         "max_tasks": row.max_tasks,
         "max_waiting": row.max_waiting,
@@ -222,14 +220,12 @@ objects! {
         "joined": row.joined,
         "left_ms": row.left_ms,
     }
-    |row: ClientRow| {
+    |row: AccessRow| {
         "id": row.id,
         "name": row.name,
         "state": row.state,
         "age_ms": row.age_ms,
         "left_ms": row.left_ms,
-    }
-    |row: AccessRow| of row.client; {
         "role": row.role.name(),
         "tenants": row.tenants,
     }
@@ -341,8 +337,8 @@ fn all<T: Object>(rows: &[T]) -> Json {
 }
 
 /// Tenants at nodes, each with what it is due: `weight` and `min` are null where `due` does not have it.
-pub fn tenants(rows: &[TenantRow], due: &[ShareRow]) -> Json {
-    let due: BTreeMap<&TenantName, &ShareRow> = due.iter().map(|it| (&it.name, it)).collect();
+pub fn tenants(rows: &[TenantRow], due: &[DueRow]) -> Json {
+    let due: BTreeMap<&TenantName, &DueRow> = due.iter().map(|it| (&it.name, it)).collect();
     let tenants = rows.iter().map(|row| {
         let due = due.get(&row.name).copied();
         Tenant { row, due }.object()
@@ -352,7 +348,7 @@ pub fn tenants(rows: &[TenantRow], due: &[ShareRow]) -> Json {
 
 /// A list as a whole: `version`, the rows under its [`name`], `next`, and `silent` if nodes have not answered. `due` is of
 /// [`Client::due`](crate::Client::due); of other lists than that of tenants it is empty.
-pub fn list(what: What, listed: &Listed, due: &[ShareRow]) -> Json {
+pub fn list(what: What, listed: &Listed, due: &[DueRow]) -> Json {
     let rows = match &listed.rows {
         Rows::Tasks(rows) => all(rows),
         Rows::Actors(rows) => all(rows),
@@ -364,8 +360,6 @@ pub fn list(what: What, listed: &Listed, due: &[ShareRow]) -> Json {
         Rows::Members(rows) => all(rows),
         Rows::Tokens(rows) => all(rows),
         Rows::Groups(rows) => all(rows),
-        Rows::Shares(rows) => all(rows),
-        Rows::Clients(rows) => all(rows),
         Rows::Access(rows) => all(rows),
         Rows::Services(rows) => all(rows),
         Rows::Audit(rows) => all(rows),
@@ -389,10 +383,10 @@ pub const fn name(what: What) -> &'static str {
         What::Jobs => "jobs",
         What::Modules => "modules",
         What::Nodes | What::Members => "nodes",
-        What::Tenants | What::Shares | What::Due => "tenants",
+        What::Tenants | What::Due => "tenants",
         What::Tokens => "tokens",
         What::Groups => "groups",
-        What::Clients | What::Access => "clients",
+        What::Access => "clients",
         What::Services => "services",
         What::Audit => "audit",
     }
@@ -409,14 +403,12 @@ pub fn fields(what: What) -> Vec<&'static str> {
         What::Nodes => NodeStatus::FIELDS.to_vec(),
         What::Members => MemberRow::FIELDS.to_vec(),
         What::Tenants => [TenantRow::FIELDS, Tenant::FIELDS].concat(),
-        What::Shares => ShareRow::FIELDS.to_vec(),
         What::Tokens => TokenRow::FIELDS.to_vec(),
         What::Groups => GroupRow::FIELDS.to_vec(),
-        What::Clients => ClientRow::FIELDS.to_vec(),
-        What::Access => [ClientRow::FIELDS, AccessRow::FIELDS].concat(),
+        What::Access => AccessRow::FIELDS.to_vec(),
         What::Services => ServiceRow::FIELDS.to_vec(),
         What::Audit => AuditRow::FIELDS.to_vec(),
-        What::Due => [ShareRow::FIELDS, DueRow::FIELDS].concat(),
+        What::Due => DueRow::FIELDS.to_vec(),
     }
 }
 
@@ -470,8 +462,7 @@ mod tests {
             ("Nodes in numbers", What::Nodes),
             ("Placement groups", What::Groups),
             ("Tenants", What::Tenants),
-            ("What tenants are due", What::Shares),
-            ("What tenants may have", What::Due),
+            ("What tenants are due", What::Due),
             ("Tokens", What::Tokens),
             ("Clients", What::Access),
             ("Services", What::Services),
@@ -528,17 +519,22 @@ mod tests {
 
     #[test]
     fn a_list_has_its_rows_by_its_name() {
-        let share = ShareRow {
+        let due = DueRow {
             name: TenantName::default(),
             weight: Default::default(),
             min: [(wasmrun_model::resource::ResourceName::CPU, Amount::ONE)].into(),
             share: "0.5000".into(),
             used: Amounts::new(),
+            max: Amounts::new(),
+            max_tasks: None,
+            max_waiting: None,
+            tasks: 0,
+            waiting: 0,
         };
         let row = TenantRow {
-            name: share.name.clone(),
+            name: due.name.clone(),
             used: Amounts::new(),
-            share: share.share.clone(),
+            share: due.share.clone(),
             submitted: 1,
             finished: 0,
             failed: 0,
@@ -550,7 +546,7 @@ mod tests {
             next: None,
             silent: Vec::new(),
         };
-        let object = list(What::Tenants, &listed, &[share]);
+        let object = list(What::Tenants, &listed, &[due]);
         let row = object["tenants"][0].as_object().expect("an object");
         let keys: BTreeSet<&str> = row.keys().map(String::as_str).collect();
         assert_eq!(keys, BTreeSet::from_iter(fields(What::Tenants)));

@@ -3,7 +3,7 @@
 use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::resource::ResourceSet;
 use wasmrun_model::wire::{
-    self, Amounts, ChangeTenant, List, Request, Response, Rows, SetTenant, Weights, What,
+    self, Amounts, ChangeTenant, DueRow, List, Request, Response, Rows, Weights, What,
 };
 
 use crate::Client;
@@ -89,14 +89,11 @@ impl Client {
             let min = min.iter();
             min.map(|(name, amount)| (name.clone(), amount)).collect()
         });
-        let set = SetTenant {
+        let change = ChangeTenant {
             tenant: tenant.clone(),
             weight: change.weight,
             min,
             resource_weights: change.resource_weights,
-        };
-        let change = ChangeTenant {
-            set,
             max: change.max,
             max_tasks: change.max_tasks,
             max_waiting: change.max_waiting,
@@ -119,31 +116,23 @@ impl Client {
         self.done(Request::RemoveTenant(tenant.clone())).await
     }
 
-    /// What each tenant is due of the whole cluster and what it has, as far as the node knows, by name; the first
-    /// [`Rows::MAX`].
+    /// What the tenants of a list are due of the whole cluster and what they have, as far as the node knows, by name; the first
+    /// [`Rows::MAX`]. For other lists than that of tenants it is empty, and the node is not asked: see
+    /// [`rows::list`](crate::rows::list).
     ///
     /// # Errors
     /// When the node is gone.
-    pub async fn shares(&self) -> Result<Vec<wire::ShareRow>, Error> {
-        self.due(&List::of(What::Tenants)).await
-    }
-
-    /// What the tenants of a list are due, for [`rows::list`](crate::rows::list). For other lists it is empty, and the node is
-    /// not asked.
-    ///
-    /// # Errors
-    /// When the node is gone.
-    pub async fn due(&self, list: &List) -> Result<Vec<wire::ShareRow>, Error> {
+    pub async fn due(&self, list: &List) -> Result<Vec<DueRow>, Error> {
         if list.what != What::Tenants {
             return Ok(Vec::new());
         }
         let named = list.filters.iter().filter(|(field, _)| field == "name");
-        let shares = List {
+        let due = List {
             filters: named.cloned().collect(),
-            ..List::of(What::Shares)
+            ..List::of(What::Due)
         };
-        match self.list(shares).await?.rows {
-            Rows::Shares(rows) => Ok(rows),
+        match self.list(due).await?.rows {
+            Rows::Due(rows) => Ok(rows),
             _ => Err(Error::Unexpected("another list".into())),
         }
     }

@@ -14,7 +14,7 @@ use crate::data::AskError;
 use crate::routes::App;
 
 /// The lists, by their names.
-const LISTS: [(&str, What); 12] = [
+const LISTS: [(&str, What); 11] = [
     ("nodes", What::Members),
     ("tasks", What::Tasks),
     ("attempts", What::Attempts),
@@ -23,7 +23,6 @@ const LISTS: [(&str, What); 12] = [
     ("objects", What::Objects),
     ("modules", What::Modules),
     ("tenants", What::Tenants),
-    ("shares", What::Shares),
     ("due", What::Due),
     ("groups", What::Groups),
     ("services", What::Services),

@@ -166,10 +166,8 @@ fn create_token(
             lifetime_ms,
         })),
         None => Request::CreateToken {
-            is_for_clients: false,
             is_reusable,
             lifetime_ms,
-            name: None,
         },
     };
     let client = remote::connect(global, &TenantName::default())?;

@@ -104,9 +104,6 @@ const fn columns(what: What) -> &'static [Column<'static>] {
             text "name" text "id" text "state" number "incarnation" text "address" text "head"
             text "total" text "available" number "since_ms"
         },
-        What::Clients => columns! {
-            text "id" text "name" text "state" number "age_ms" number "left_ms"
-        },
         What::Access => columns! {
             text "id" text "name" text "role" text "tenants" text "state" number "age_ms" number "left_ms"
         },
@@ -129,9 +126,6 @@ const fn columns(what: What) -> &'static [Column<'static>] {
         What::Audit => columns! {
             text "time" text "node" text "who" text "from" text "tenant" text "action"
             text "subject" text "outcome" text "error"
-        },
-        What::Shares => columns! {
-            text "name" number "weight" text "min" number "share" text "used"
         },
         What::Due => columns! {
             text "name" number "weight" text "min" number "share" text "used" text "max"

@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json};
 use wasmrun_client::blocking::Client;
 use wasmrun_client::rows::{self as state, Object};
 use wasmrun_client::wire::{
-    Amounts, List, Listed, MemberRow, NodeStatus, Rows, ShareRow, TenantRow, What,
+    Amounts, DueRow, List, Listed, MemberRow, NodeStatus, Rows, TenantRow, What,
 };
 use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::resource::{Amount, ResourceName};
@@ -62,7 +62,8 @@ fn screen(client: &Client, printer: &Printer) -> CommandResult {
     let nodes = list(client, What::Nodes)?;
     let members = list(client, What::Members)?;
     let tenants = list(client, What::Tenants)?;
-    let shares = client.wait(client.shares()).map_err(remote::failed)?;
+    let due = client.wait(client.due(&List::of(What::Tenants)));
+    let due = due.map_err(remote::failed)?;
     let (Rows::Nodes(statuses), Rows::Members(members), Rows::Tenants(tenant_rows)) =
         (&nodes.rows, &members.rows, &tenants.rows)
     else {
@@ -74,7 +75,7 @@ fn screen(client: &Client, printer: &Printer) -> CommandResult {
         nodes.silent.add_to(&mut object);
         let mut object = Json::Object(object);
         object["version"] = state::VERSION.into();
-        object["tenants"] = state::tenants(tenant_rows, &shares);
+        object["tenants"] = state::tenants(tenant_rows, &due);
         object["nodes"] = statuses.iter().map(Object::object).collect();
         return printer.json(&object);
     }
@@ -84,7 +85,7 @@ fn screen(client: &Client, printer: &Printer) -> CommandResult {
         false => printer.result(cluster_text(&own, statuses, members))?,
     }
     if !tenant_rows.is_empty() {
-        printer.result(format_args!("\n{}", tenants_text(tenant_rows, &shares)))?;
+        printer.result(format_args!("\n{}", tenants_text(tenant_rows, &due)))?;
     }
     warn_of_silent(&nodes.silent, printer);
     Ok(())
@@ -277,7 +278,7 @@ fn load_of_all(statuses: &[NodeStatus]) -> Vec<String> {
 }
 
 /// Each tenant once, with what it holds at all nodes; and what they are due, where that is not the default.
-fn tenants_text(tenants: &[TenantRow], shares: &[ShareRow]) -> String {
+fn tenants_text(tenants: &[TenantRow], due: &[DueRow]) -> String {
     let mut sums: BTreeMap<&TenantName, (String, Amounts)> = BTreeMap::new();
     for row in tenants {
         let (share, held) = sums.entry(&row.name).or_default();
@@ -289,12 +290,12 @@ fn tenants_text(tenants: &[TenantRow], shares: &[ShareRow]) -> String {
             add(held, resource, Some(amount));
         }
     }
-    let due: BTreeMap<&TenantName, &ShareRow> = shares.iter().map(|it| (&it.name, it)).collect();
+    let due: BTreeMap<&TenantName, &DueRow> = due.iter().map(|it| (&it.name, it)).collect();
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by(|(_, (one, _)), (_, (other, _))| (other.len(), other).cmp(&(one.len(), one)));
     let more = sums.len().saturating_sub(MOST_TENANTS);
     sums.truncate(MOST_TENANTS);
-    let is_default = |it: &ShareRow| it.weight == Weight::ONE && it.min.is_empty();
+    let is_default = |it: &DueRow| it.weight == Weight::ONE && it.min.is_empty();
     let is_plain = sums
         .iter()
         .filter_map(|(name, _)| due.get(name))

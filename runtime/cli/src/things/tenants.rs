@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use wasmrun_client::TenantChange;
-use wasmrun_client::wire::{TenantChanged, TenantSet, What};
+use wasmrun_client::wire::{TenantChanged, What};
 use wasmrun_model::fairness::TenantName;
 
 use super::{rows, scheduling};
@@ -56,17 +56,14 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
     let changed = changed.map_err(remote::failed)?;
     let quota = quota(options, &changed);
     let TenantChanged {
-        set,
-        max,
-        max_tasks,
-        max_waiting,
-    } = changed;
-    let TenantSet {
         tenant,
         weight,
         min,
+        max,
+        max_tasks,
+        max_waiting,
         notes,
-    } = set;
+    } = changed;
     match printer.output {
         Output::Json => {
             let mut set = json!({

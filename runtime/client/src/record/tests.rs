@@ -7,7 +7,7 @@ use wasmrun_model::simulate::Scenario;
 
 use super::*;
 use crate::rows::Object;
-use crate::wire::{Held, Phases, Run, ShareRow, TaskRow};
+use crate::wire::{Held, Phases, Run, TaskRow};
 
 /// When the first task was submitted, in microseconds since 1970.
 const T0: u64 = 1_700_000_000_000_000;
@@ -59,13 +59,11 @@ fn nodes() -> Vec<MemberRow> {
 
 fn due(name: &str, weight: &str) -> DueRow {
     DueRow {
-        share: ShareRow {
-            name: name.parse().unwrap(),
-            weight: weight.parse().unwrap(),
-            min: Amounts::new(),
-            share: "0".into(),
-            used: Amounts::new(),
-        },
+        name: name.parse().unwrap(),
+        weight: weight.parse().unwrap(),
+        min: Amounts::new(),
+        share: "0".into(),
+        used: Amounts::new(),
         max: Amounts::new(),
         max_tasks: None,
         max_waiting: None,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::Value as Json;
 use wasmrun_client::wire::{
-    ActorRow, Address, GroupRow, JobRow, List, MemberRow, NodeStatus, ObjectRow, RefusalKind, Rows,
-    ServiceRow, ShareRow, Silent, TaskRow, TenantRow, What,
+    ActorRow, Address, DueRow, GroupRow, JobRow, List, MemberRow, NodeStatus, ObjectRow,
+    RefusalKind, Rows, ServiceRow, Silent, TaskRow, TenantRow, What,
 };
 use wasmrun_client::{Client, ConnectError, Described, Error, rows};
 use wasmrun_model::fairness::TenantName;
@@ -81,7 +81,7 @@ of_lists! {
     TenantRow: Tenants,
     MemberRow: Members,
     GroupRow: Groups,
-    ShareRow: Shares,
+    DueRow: Due,
     ServiceRow: Services,
 }
 

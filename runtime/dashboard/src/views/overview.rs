@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
-use wasmrun_client::wire::{JobRow, List, MemberRow, ShareRow, TaskRow, What};
+use wasmrun_client::wire::{DueRow, JobRow, List, MemberRow, TaskRow, What};
 use wasmrun_model::resource::{Amount, ResourceName};
 
 use super::jobs::progress;
@@ -137,7 +137,7 @@ fn failed(failures: &[TaskRow]) -> Markup {
     parts::table(caption, failures, |task| task.id, columns)
 }
 
-fn tenants(shares: &[ShareRow]) -> Markup {
+fn tenants(shares: &[DueRow]) -> Markup {
     if shares.is_empty() {
         return parts::empty("No tenant has submitted anything yet.", "");
     }
@@ -156,7 +156,7 @@ fn tenants(shares: &[ShareRow]) -> Markup {
     }
 }
 
-fn share_of(row: &ShareRow, at: usize) -> Part {
+fn share_of(row: &DueRow, at: usize) -> Part {
     Part {
         class: share::paint(at),
         label: format!("{} has {}", row.name, row.share),

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use maud::Markup;
-use wasmrun_client::wire::{List, ShareRow, TenantRow, What};
+use wasmrun_client::wire::{DueRow, List, TenantRow, What};
 
 use crate::data::{AskError, KEPT, Page, Sample, Source};
 use crate::picture::{Line, lines};
@@ -23,16 +23,16 @@ pub struct Seen {
     /// By node.
     pub tenants: Page<TenantRow>,
     /// Of the cluster.
-    pub shares: Page<ShareRow>,
+    pub shares: Page<DueRow>,
 }
 
 /// Asks the node, and keeps a sample for the lines.
 pub async fn see(source: &Source) -> Result<Seen, AskError> {
     let tenants = source.rows::<TenantRow>(List::of(What::Tenants)).await?;
-    let shares = source.rows::<ShareRow>(List::of(What::Shares)).await?;
+    let shares = source.rows::<DueRow>(List::of(What::Due)).await?;
     let sum = |count: fn(&TenantRow) -> u64| tenants.rows.iter().map(count).sum::<u64>();
     let largest = shares.rows.iter().map(|row| (number(&row.share), row));
-    let mut largest: Vec<(f64, &ShareRow)> = largest.collect();
+    let mut largest: Vec<(f64, &DueRow)> = largest.collect();
     largest.sort_by(|one, other| other.0.total_cmp(&one.0));
     let largest = largest.into_iter().take(MOST_LINES);
     source.samples.lock().push(Sample {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use maud::{Markup, html};
-use wasmrun_client::wire::{ShareRow, TenantRow};
+use wasmrun_client::wire::{DueRow, TenantRow};
 use wasmrun_model::fairness::TenantName;
 
 use super::parts::{self, Column};
@@ -11,7 +11,7 @@ use super::{Fragment, share, units};
 use crate::data::{AskError, Source};
 
 /// What a tenant is due and has, and how many of its tasks were submitted, finished, failed and were cancelled.
-type Tenant<'a> = (&'a ShareRow, [u64; 4]);
+type Tenant<'a> = (&'a DueRow, [u64; 4]);
 
 pub async fn render(source: &Source) -> Result<Fragment, AskError> {
     let seen = share::see(source).await?;

@@ -562,33 +562,30 @@ fn secrets() {
 fn what_tenants_are_due() {
     let tenant: TenantName = "t".parse().unwrap();
     let weight: Weight = "3".parse().unwrap();
-    let set = SetTenant {
+    let change = ChangeTenant {
         tenant: tenant.clone(),
         weight: Some(weight),
         min: Some(amounts()),
         resource_weights: Some(Weights::from([(ResourceName::GPU, weight)])),
-    };
-    assert_bytes(
-        Request::SetTenant(Box::new(set)),
-        "25 01 74 01 b0 ea 01 01 01 03 43 50 55 a0 9c 01 01 01 03 47 50 55 b0 ea 01",
-    );
-    let unset = SetTenant {
-        tenant: tenant.clone(),
-        weight: None,
-        min: None,
-        resource_weights: None,
-    };
-    let change = ChangeTenant {
-        set: unset.clone(),
         max: Some(amounts()),
         max_tasks: Some(Some(2)),
         max_waiting: Some(None),
     };
     assert_bytes(
         Request::ChangeTenant(Box::new(change)),
-        "3a 01 74 00 00 00 01 01 03 43 50 55 a0 9c 01 01 01 02 01 00",
+        "25 01 74 01 b0 ea 01 01 01 03 43 50 55 a0 9c 01 01 01 03 47 50 55 b0 ea 01 \
+         01 01 03 43 50 55 a0 9c 01 01 01 02 01 00",
     );
-    assert_bytes(Request::SetTenant(Box::new(unset)), "25 01 74 00 00 00");
+    let nothing = ChangeTenant {
+        tenant: tenant.clone(),
+        weight: None,
+        min: None,
+        resource_weights: None,
+        max: None,
+        max_tasks: None,
+        max_waiting: None,
+    };
+    assert_bytes(Request::ChangeTenant(Box::new(nothing)), "25 01 74 00x6");
     assert_bytes(Request::RemoveTenant(tenant.clone()), "26 01 74");
     let half = crate::cluster::Share::try_from(Amount::from_steps(5_000)).unwrap();
     let settings = vec![
@@ -616,85 +613,50 @@ fn what_tenants_are_due() {
         Response::Scheduling(Box::new(scheduling)),
         "21 01 88 27 88 27 02 03 01 80 ca b5 ee 01 00 01 01 74 01 03 47 50 55 b0 ea 01 01 01 77",
     );
-    let is_set = TenantSet {
+    let changed = TenantChanged {
         tenant: tenant.clone(),
         weight,
         min: amounts(),
-        notes: vec!["w".into()],
-    };
-    let changed = TenantChanged {
-        set: is_set.clone(),
         max: amounts(),
         max_tasks: Some(2),
         max_waiting: None,
+        notes: vec!["w".into()],
     };
     assert_bytes(
         Response::TenantChanged(Box::new(changed)),
-        "28 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 01 01 77 01 03 43 50 55 a0 9c 01 01 02 00",
+        "1f 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 01 03 43 50 55 a0 9c 01 01 02 00 01 01 77",
     );
-    assert_bytes(
-        Response::Tenant(Box::new(is_set)),
-        "1f 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 01 01 77",
-    );
-    let list = List::of(What::Shares);
-    assert_bytes(Request::List(list), "10 0a 00 00 00");
-    let row = ShareRow {
+    let due = DueRow {
         name: tenant,
         weight,
         min: amounts(),
         share: "0.5".into(),
         used: Amounts::new(),
-    };
-    let due = DueRow {
-        share: row.clone(),
         max: amounts(),
         max_tasks: Some(2),
         max_waiting: None,
         tasks: 1,
         waiting: 300,
     };
-    assert_bytes(Request::List(List::of(What::Due)), "10 10 00 00 00");
+    assert_bytes(Request::List(List::of(What::Due)), "10 0a 00 00 00");
     assert_bytes(
         listed(Rows::Due(vec![due])),
-        "0f 0f 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 03 43 50 55 a0 9c 01 01 02 00 01 ac 02 01 01 70 \
+        "0f 0a 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 03 43 50 55 a0 9c 01 01 02 00 01 ac 02 01 01 70 \
          01 01 71 01 77",
     );
-    assert_bytes(
-        listed(Rows::Shares(vec![row])),
-        "0f 0a 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 01 70 01 01 71 01 77",
-    );
     // One that nobody can have is refused where it is read.
-    let bytes = b"\x00\x25\x01t\x01\x00\x00\x00";
+    let bytes = b"\x00\x25\x01t\x01\x00\x00\x00\x00\x00\x00";
     assert!(decode::<Frame<Request>>(bytes).is_err());
 }
 
 #[test]
-fn clients_of_the_cluster() {
-    let named = Request::CreateToken {
-        is_for_clients: true,
+fn what_joins_with_tokens_and_may_do() {
+    let of_nodes = Request::CreateToken {
         is_reusable: true,
         lifetime_ms: 300,
-        name: Some("n".into()),
     };
-    assert_bytes(named, "1a 01 01 ac 02 01 01 6e");
+    assert_bytes(of_nodes, "1a 01 ac 02");
     assert_bytes(Request::RevokeClient("n".into()), "27 01 6e");
-    let list = List::of(What::Clients);
-    assert_bytes(Request::List(list), "10 0b 00 00 00");
-    let row = ClientRow {
-        id: "i".into(),
-        name: Some("n".into()),
-        state: "s".into(),
-        age_ms: Some(300),
-        left_ms: None,
-    };
-    assert_bytes(
-        listed(Rows::Clients(vec![row])),
-        "0f 0b 01 01 69 01 01 6e 01 73 01 ac 02 00 01 01 70 01 01 71 01 77",
-    );
-}
-
-#[test]
-fn what_clients_may_do() {
     let access = Access {
         name: "n".into(),
         role: Role::Viewer,
@@ -720,28 +682,26 @@ fn what_clients_may_do() {
         Response::WhoAmI(Box::new(who)),
         "26 01 6e 06 76 69 65 77 65 72 01 74 01 74 01 6d 01 66",
     );
-    assert_bytes(Request::List(List::of(What::Access)), "10 0e 00 00 00");
+    assert_bytes(Request::List(List::of(What::Access)), "10 0b 00 00 00");
     let row = AccessRow {
-        client: ClientRow {
-            id: "i".into(),
-            name: Some("n".into()),
-            state: "s".into(),
-            age_ms: Some(300),
-            left_ms: None,
-        },
+        id: "i".into(),
+        name: Some("n".into()),
+        state: "s".into(),
+        age_ms: Some(300),
+        left_ms: None,
         role: access.role,
         tenants: access.tenants,
     };
     assert_bytes(
         listed(Rows::Access(vec![row])),
-        "0f 0d 01 01 69 01 01 6e 01 73 01 ac 02 00 06 76 69 65 77 65 72 01 74 01 01 70 01 01 71 01 77",
+        "0f 0b 01 01 69 01 01 6e 01 73 01 ac 02 00 06 76 69 65 77 65 72 01 74 01 01 70 01 01 71 01 77",
     );
 }
 
 #[test]
 fn the_audit() {
     let list = List::of(What::Audit);
-    assert_bytes(Request::List(list), "10 0f 00 00 00");
+    assert_bytes(Request::List(list), "10 0e 00 00 00");
     let row = AuditRow {
         sequence: 7,
         time_us: 300,
@@ -760,7 +720,7 @@ fn the_audit() {
     };
     assert_bytes(
         listed(Rows::Audit(vec![row])),
-        "0f 0e 01 07 ac 02 01 74 01 6e 01 77 01 66 01 01 78 01 61 00 01 08x16 01 01 6b 01 76 01 6f 01 01 69 01 01 65 01 01 70 01 01 71 01 77",
+        "0f 0d 01 07 ac 02 01 74 01 6e 01 77 01 66 01 01 78 01 61 00 01 08x16 01 01 6b 01 76 01 6f 01 01 69 01 01 65 01 01 70 01 01 71 01 77",
     );
 }
 

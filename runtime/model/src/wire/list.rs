@@ -27,31 +27,19 @@ pub enum What {
     Tokens,
     /// Placement groups.
     Groups,
-    /// What each tenant is due of the whole cluster, and what it has.
-    Shares,
-    /// Clients that have a certificate of the cluster.
-    Clients,
+    /// What each tenant is due of the whole cluster and what it has, with its quota.
+    Due,
+    /// Clients that have a certificate of the cluster, and what they may do.
+    Access,
     /// Attempts of tasks that have ended, those that others followed included.
     Attempts,
     /// Services.
     Services,
-    /// Clients that have a certificate of the cluster, and what they may do.
-    Access,
     /// What was done to the cluster, and by whom: lines of the audit, the last ones first.
     Audit,
-    /// As `Shares`, with the quota of each and what it has of it.
-    Due,
 }
 
 impl What {
-    /// As of [`Request::since`](super::Request::since).
-    pub(super) const fn since(self) -> u16 {
-        match self {
-            Self::Access | Self::Audit | Self::Due => 1,
-            _ => 0,
-        }
-    }
-
     /// The fields that a list can be filtered by. The `actor` of a task is the one that it creates or is a call of.
     pub const fn fields(self) -> &'static [&'static str] {
         match self {
@@ -64,11 +52,10 @@ impl What {
             Self::Modules => &["digest", "node"],
             Self::Nodes => &[],
             Self::Tenants => &["name", "node"],
-            Self::Shares | Self::Due => &["name", "weight"],
+            Self::Due => &["name", "weight"],
             Self::Members => &["name", "id", "state"],
             Self::Services => &["name", "tenant", "node"],
             Self::Tokens => &["id", "kind", "state"],
-            Self::Clients => &["id", "name", "state"],
             Self::Access => &["id", "name", "state", "role"],
             Self::Groups => &["id", "name", "kind", "state", "tenant", "job", "node"],
             Self::Audit => &[
@@ -118,7 +105,7 @@ impl What {
             ],
             (Self::Tokens, "kind") => &["node", "client"],
             (Self::Tokens, "state") => &["valid", "used", "expired", "revoked"],
-            (Self::Clients | Self::Access, "state") => &["valid", "expired", "revoked"],
+            (Self::Access, "state") => &["valid", "expired", "revoked"],
             (Self::Access, "role") => &["viewer", "submitter", "operator"],
             (Self::Groups, "kind") => &["pack", "spread", "strict_pack", "strict_spread"],
             (Self::Groups, "state") => &[

@@ -6,9 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::bytes::Bytes;
 use super::failure::WireError;
 use super::list::List;
-use super::tenancy::{
-    ChangeTenant, ClientToken, SecretRow, SetTenant, TenantChanged, TenantSet, Weights, WhoAmI,
-};
+use super::tenancy::{ChangeTenant, ClientToken, SecretRow, TenantChanged, Weights, WhoAmI};
 use super::view::{
     ActorDetail, JobDetail, Listed, NodeStatus, ObjectDetail, ServiceRow, TaskDetail,
 };
@@ -119,16 +117,12 @@ pub enum Request {
         /// How long to wait, in milliseconds; for ever if not given.
         timeout_ms: Option<u64>,
     },
-    /// Makes a join token. `Text`: the token.
+    /// Makes a join token for nodes. `Text`: the token.
     CreateToken {
-        /// Whether it makes clients, and not nodes.
-        is_for_clients: bool,
         /// Whether it serves more than once.
         is_reusable: bool,
         /// How long it serves, in milliseconds.
         lifetime_ms: u64,
-        /// What clients that come with it are called in the list of clients. Nodes have names of their own.
-        name: Option<String>,
     },
     /// Takes back a join token, by a unique prefix of its id. `Done`.
     RevokeToken(String),
@@ -169,8 +163,8 @@ pub enum Request {
     Actor(ActorId),
     /// A handle of an object of the session's tenant that is kept, by a unique prefix of its id. `Found`.
     FindObject(String),
-    /// Changes what a tenant is due, for all nodes of the cluster. `Tenant`.
-    SetTenant(Box<SetTenant>),
+    /// Changes what a tenant is due and may have, for all nodes of the cluster. `TenantChanged`.
+    ChangeTenant(Box<ChangeTenant>),
     /// Gives a tenant back what it is due by default, for all nodes of the cluster. `Done`.
     RemoveTenant(TenantName),
     /// Takes back the certificate of a client, by its name, its id or a unique prefix of that. `Text`: its id.
@@ -243,8 +237,6 @@ pub enum Request {
     RemoveSecret(SecretName),
     /// The secrets that work of the session's tenant may use, without their values. `Secrets`.
     Secrets,
-    /// Changes what a tenant is due and may have, for all nodes of the cluster. `TenantChanged`.
-    ChangeTenant(Box<ChangeTenant>),
 }
 
 /// What a node answers.
@@ -339,8 +331,8 @@ pub enum Response {
     Cancelled(Cancellation),
     /// An object, by its id and the node that owns it.
     Found(ObjectName),
-    /// What a tenant is due from now on.
-    Tenant(Box<TenantSet>),
+    /// What a tenant is due and may have from now on.
+    TenantChanged(Box<TenantChanged>),
     /// The placement group is with the node, and ends with it, because of this.
     GroupHere {
         /// The group.
@@ -362,8 +354,6 @@ pub enum Response {
     WhoAmI(Box<WhoAmI>),
     /// Secrets, by tenant and name; and how many more there are than one answer has room for.
     Secrets(Vec<SecretRow>, u32),
-    /// What a tenant is due and may have from now on.
-    TenantChanged(Box<TenantChanged>),
 }
 
 /// What came of one of many objects.

@@ -93,7 +93,6 @@ impl Request {
             | Self::RevokeClient(_)
             | Self::Drain { .. }
             | Self::RemoveNode { .. }
-            | Self::SetTenant(_)
             | Self::ChangeTenant(_)
             | Self::RemoveTenant(_)
             | Self::SetResource(_)
@@ -124,8 +123,7 @@ impl Request {
             | Self::SubmitAll { submit, .. } => submit.terms.tenant.as_ref(),
             Self::Create(create) => create.terms.tenant.as_ref(),
             Self::Serve(serve) => serve.terms.tenant.as_ref(),
-            Self::SetTenant(set) => Some(&set.tenant),
-            Self::ChangeTenant(change) => Some(&change.set.tenant),
+            Self::ChangeTenant(change) => Some(&change.tenant),
             Self::RemoveTenant(tenant) => Some(tenant),
             _ => None,
         }
@@ -136,7 +134,7 @@ impl List {
     /// The tenant that it is filtered by, as text.
     pub fn tenant(&self) -> Option<&str> {
         let field = match self.what {
-            What::Tenants | What::Shares | What::Due => "name",
+            What::Tenants | What::Due => "name",
             _ => "tenant",
         };
         let found = self.filters.iter().find(|(name, _)| name == field);
@@ -156,11 +154,10 @@ impl What {
             | Self::Tenants
             | Self::Members
             | Self::Groups
-            | Self::Shares
             | Self::Due
             | Self::Attempts
             | Self::Services => Viewer,
-            Self::Tokens | Self::Clients | Self::Access | Self::Audit => Operator,
+            Self::Tokens | Self::Access | Self::Audit => Operator,
         }
     }
 }

@@ -11,25 +11,18 @@ use crate::id::DriverId;
 use crate::resource::ResourceName;
 use crate::secret::SecretName;
 
-/// What is to change of what a tenant is due.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SetTenant {
-    /// The tenant.
-    pub tenant: TenantName,
-    /// How much it counts beside the others; as before if not given.
-    pub weight: Option<Weight>,
-    /// What it is guaranteed, of at most [`super::MAX_MINIMA`] resources; as before if not given, nothing if empty.
-    pub min: Option<Amounts>,
-    /// How much it counts beside the others where it is about single resources, of at most [`super::MAX_MINIMA`], in place
-    /// of all that was set of that; as before if not given.
-    pub resource_weights: Option<Weights>,
-}
-
 /// What is to change of what a tenant is due, and of its quota. What is not given stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeTenant {
-    /// What it is due.
-    pub set: SetTenant,
+    /// The tenant.
+    pub tenant: TenantName,
+    /// How much it counts beside the others.
+    pub weight: Option<Weight>,
+    /// What it is guaranteed, of at most [`super::MAX_MINIMA`] resources; nothing if empty.
+    pub min: Option<Amounts>,
+    /// How much it counts beside the others where it is about single resources, of at most [`super::MAX_MINIMA`], in place
+    /// of all that was set of that.
+    pub resource_weights: Option<Weights>,
     /// What it may use at once with all that are part of it, of at most [`super::MAX_MINIMA`] resources; no bound if empty.
     pub max: Option<Amounts>,
     /// How many sandboxes it may have at once; `Some(None)`: no bound.
@@ -41,25 +34,18 @@ pub struct ChangeTenant {
 /// What a tenant is due, and its quota.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantChanged {
-    /// What it is due.
-    pub set: TenantSet,
-    /// What it may use at once, with all that are part of it.
-    pub max: Amounts,
-    /// How many sandboxes it may have at once.
-    pub max_tasks: Option<u32>,
-    /// How many of its tasks may wait at one node.
-    pub max_waiting: Option<u32>,
-}
-
-/// What a tenant is due.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TenantSet {
     /// The tenant.
     pub tenant: TenantName,
     /// How much it counts beside the others.
     pub weight: Weight,
     /// What it is guaranteed.
     pub min: Amounts,
+    /// What it may use at once, with all that are part of it.
+    pub max: Amounts,
+    /// How many sandboxes it may have at once.
+    pub max_tasks: Option<u32>,
+    /// How many of its tasks may wait at one node.
+    pub max_waiting: Option<u32>,
     /// What the operator should know, for people: a guarantee that no node can keep now, for instance.
     pub notes: Vec<String>,
 }
@@ -127,10 +113,10 @@ pub struct TenantRow {
     pub node: String,
 }
 
-/// What a tenant is due of the whole cluster and what it has with all that are part of it, as far as the node that is asked
-/// knows.
+/// What a tenant is due of the whole cluster and what it has with all that are part of it, and its quota, as far as the node
+/// that is asked knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShareRow {
+pub struct DueRow {
     /// Its name.
     pub name: TenantName,
     /// How much it counts beside the others.
@@ -141,13 +127,6 @@ pub struct ShareRow {
     pub share: String,
     /// What its tasks hold.
     pub used: Amounts,
-}
-
-/// What a tenant is due and has, and its quota, with all that are part of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DueRow {
-    /// What it is due and has.
-    pub share: ShareRow,
     /// What it may use at once.
     pub max: Amounts,
     /// How many sandboxes it may have at once.
@@ -177,9 +156,9 @@ pub struct TokenRow {
     pub left_ms: u64,
 }
 
-/// Somebody who has a certificate of the cluster as a client.
+/// Somebody who has a certificate of the cluster as a client, and what that says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClientRow {
+pub struct AccessRow {
     /// Its id, which is made from its public key.
     pub id: String,
     /// Its name, from its token.
@@ -190,13 +169,6 @@ pub struct ClientRow {
     pub age_ms: Option<u64>,
     /// How long its last certificate is of use, in milliseconds, if that is known.
     pub left_ms: Option<u64>,
-}
-
-/// Somebody who has a certificate of the cluster as a client, and what that says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AccessRow {
-    /// Who.
-    pub client: ClientRow,
     /// What it may do.
     pub role: Role,
     /// For whom.

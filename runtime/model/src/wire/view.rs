@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::failure::WireError;
-use super::tenancy::{AccessRow, AuditRow, ClientRow, DueRow, ShareRow, TenantRow, TokenRow};
+use super::tenancy::{AccessRow, AuditRow, DueRow, TenantRow, TokenRow};
 use super::work::Held;
 use crate::fairness::TenantName;
 use crate::group::GroupKind;
@@ -31,12 +31,10 @@ pub enum Rows {
     Members(Vec<MemberRow>),
     Tokens(Vec<TokenRow>),
     Groups(Vec<GroupRow>),
-    Shares(Vec<ShareRow>),
-    Clients(Vec<ClientRow>),
-    Services(Vec<ServiceRow>),
-    Access(Vec<AccessRow>),
-    Audit(Vec<AuditRow>),
     Due(Vec<DueRow>),
+    Access(Vec<AccessRow>),
+    Services(Vec<ServiceRow>),
+    Audit(Vec<AuditRow>),
 }
 
 impl Rows {

@@ -17,7 +17,7 @@ use wasmrun_control::{
     Changes, Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch,
 };
 use wasmrun_model::access::{Access, Role, Tenants};
-use wasmrun_model::wire::{AccessRow, ClientRow};
+use wasmrun_model::wire::AccessRow;
 use wasmrun_net::ClientId;
 
 use super::Cluster;
@@ -367,16 +367,14 @@ pub(super) fn rows(mut all: Vec<(ClientId, Known)>, now_s: u64) -> Vec<AccessRow
     let ms = |s: u64| s.saturating_mul(1000);
     let unnamed = Access::unnamed();
     let rows = all.into_iter().map(|(id, known)| AccessRow {
-        client: ClientRow {
-            id: id.to_string(),
-            state: known.state(now_s).to_owned(),
-            age_ms: known.since_s.map(|it| ms(now_s.saturating_sub(it))),
-            left_ms: match known.revoked_s {
-                Some(_) => Some(0),
-                None => known.ends_s().map(|it| ms(it.saturating_sub(now_s))),
-            },
-            name: known.name,
+        id: id.to_string(),
+        state: known.state(now_s).to_owned(),
+        age_ms: known.since_s.map(|it| ms(now_s.saturating_sub(it))),
+        left_ms: match known.revoked_s {
+            Some(_) => Some(0),
+            None => known.ends_s().map(|it| ms(it.saturating_sub(now_s))),
         },
+        name: known.name,
         role: known.role.unwrap_or(unnamed.role),
         tenants: known.tenants.unwrap_or_else(|| unnamed.tenants.clone()),
     });

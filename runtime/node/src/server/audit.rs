@@ -541,10 +541,8 @@ mod tests {
     fn a_token_is_not_written_down() {
         let kept = kept();
         let create = Request::CreateToken {
-            is_for_clients: true,
             is_reusable: false,
             lifetime_ms: 1,
-            name: None,
         };
         kept.ask(1, &create);
         kept.answer(1, &Response::Text("wasmrun-join-1-secret".into()));

@@ -193,18 +193,16 @@ mod tests {
             (
                 Role::Operator,
                 "CreateToken" | "CreateClientToken" | "RevokeToken" | "RevokeClient" | "Drain"
-                | "RemoveNode" | "SetTenant" | "ChangeTenant" | "RemoveTenant" | "SetResource"
-                | "SchedulerState",
+                | "RemoveNode" | "ChangeTenant" | "RemoveTenant" | "SetResource" | "SchedulerState",
             ) => true,
             (
                 _,
                 "CreateToken" | "CreateClientToken" | "RevokeToken" | "RevokeClient" | "Drain"
-                | "RemoveNode" | "SetTenant" | "ChangeTenant" | "RemoveTenant" | "SetResource"
-                | "SchedulerState",
+                | "RemoveNode" | "ChangeTenant" | "RemoveTenant" | "SetResource" | "SchedulerState",
             ) => false,
             (_, "Scheduling") => role == Role::Operator || text == "Scheduling([])",
             (_, "List") => {
-                let of_operators = ["Tokens", "Clients", "Access", "Audit"];
+                let of_operators = ["Tokens", "Access", "Audit"];
                 let mut of_operators = of_operators.iter().map(|it| format!("what: {it},"));
                 role == Role::Operator || !of_operators.any(|it| text.contains(&it))
             }
@@ -246,7 +244,7 @@ mod tests {
             let mut all = examples::runs(Some(tenant), &Grants::default());
             let filtered = |what, field| Request::List(List::of(what).with(field, tenant));
             all.push(filtered(What::Tasks, "tenant"));
-            all.push(filtered(What::Shares, "name"));
+            all.push(filtered(What::Due, "name"));
             all
         };
         for request in named(&own) {

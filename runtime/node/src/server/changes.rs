@@ -13,7 +13,7 @@ use wasmrun_model::id::{Digest, DriverId};
 use wasmrun_model::scheduler::Setting;
 use wasmrun_model::wire::{
     Amounts, ChangeTenant, Create, CreateGroup, Entry, Grants, Net, Request, Serve, SetResource,
-    SetTenant, Submit,
+    Submit,
 };
 
 /// What is said of a request.
@@ -153,22 +153,18 @@ pub(super) fn said(request: &Request, own: DriverId) -> Option<Said> {
         Request::RemoveGroup(text) => Said::of("group remove", text),
         Request::Serve(serve) => service(serve),
         Request::StopService { name, .. } => Said::of("service stop", name),
-        Request::SetTenant(set) => tenant(set),
-        Request::ChangeTenant(change) => quota(change),
+        Request::ChangeTenant(change) => tenant(change),
         Request::RemoveTenant(name) => Said::of("tenant remove", name),
         Request::Scheduling(settings) if settings.is_empty() => return None,
         Request::Scheduling(settings) => scheduling(settings),
         Request::SetResource(set) => resource(set),
         Request::CreateToken {
-            is_for_clients,
             is_reusable,
             lifetime_ms,
-            name,
         } => Said::new("node token create")
-            .with("kind", if *is_for_clients { "client" } else { "node" })
+            .with("kind", "node")
             .with("many", is_reusable)
-            .with("lifetime_ms", lifetime_ms)
-            .with_any("name", name.as_deref().unwrap_or_default()),
+            .with("lifetime_ms", lifetime_ms),
         Request::CreateClientToken(token) => Said::new("node token create")
             .with("kind", "client")
             .with("role", token.access.role)
@@ -243,23 +239,18 @@ fn service(serve: &Serve) -> Said {
         .reaching(&serve.grants)
 }
 
-fn tenant(set: &SetTenant) -> Said {
-    let mut said = Said::of("tenant set", &set.tenant);
-    if let Some(weight) = &set.weight {
+fn tenant(change: &ChangeTenant) -> Said {
+    let mut said = Said::of("tenant set", &change.tenant);
+    if let Some(weight) = &change.weight {
         said = said.with("weight", weight);
     }
-    if let Some(min) = &set.min {
+    if let Some(min) = &change.min {
         said = said.with("min", amounts(min));
     }
-    if let Some(weights) = &set.resource_weights {
+    if let Some(weights) = &change.resource_weights {
         let weights = weights.iter().map(|(name, it)| format!("{name}={it}"));
         said = said.with("resource_weights", weights.collect::<Vec<_>>().join(","));
     }
-    said
-}
-
-fn quota(change: &ChangeTenant) -> Said {
-    let mut said = tenant(&change.set);
     if let Some(max) = &change.max {
         said = said.with("max", amounts(max));
     }

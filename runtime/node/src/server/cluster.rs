@@ -6,13 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use wasmrun_model::access::{Access, Role, Tenants};
+use wasmrun_model::access::Access;
 use wasmrun_model::cluster::NodeName;
-use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{IdPrefix, NodeId};
 use wasmrun_model::wire::{
-    ClientRow, ClientToken, List, MemberRow, NodeStatus, Refusal, RefusalKind, Response, Rows,
-    TokenRow,
+    ClientToken, List, MemberRow, NodeStatus, Refusal, RefusalKind, Response, Rows, TokenRow,
 };
 use wasmrun_net::{ClientId, TokenKind};
 
@@ -32,29 +30,6 @@ impl Session {
         })
     }
 
-    pub(super) async fn create_token(
-        &self,
-        is_for_clients: bool,
-        is_reusable: bool,
-        lifetime_ms: u64,
-        name: Option<String>,
-    ) -> Result<Response, Refusal> {
-        let access = match (is_for_clients, name) {
-            // Clients of the version before ask so.
-            (true, name) => Some(Access {
-                name: name.map(checked_name).transpose()?.unwrap_or_default(),
-                role: Role::Submitter,
-                tenants: Tenants::one(TenantName::default()),
-            }),
-            (false, None) => None,
-            (false, Some(_)) => {
-                let why = "a token for nodes gives no name: nodes have their own";
-                return Err(refusal(RefusalKind::Usage, why));
-            }
-        };
-        self.new_token(access, is_reusable, lifetime_ms).await
-    }
-
     pub(super) async fn create_client_token(
         &self,
         token: ClientToken,
@@ -69,11 +44,12 @@ impl Session {
         if !access.name.is_empty() {
             access.name = checked_name(access.name)?;
         }
-        self.new_token(Some(access), is_reusable, lifetime_ms).await
+        self.create_token(Some(access), is_reusable, lifetime_ms)
+            .await
     }
 
     /// A token for clients that may do this, or for nodes.
-    async fn new_token(
+    pub(super) async fn create_token(
         &self,
         access: Option<Access>,
         is_reusable: bool,
@@ -129,32 +105,16 @@ impl Session {
         Ok(Response::Text(id.to_string()))
     }
 
-    /// The clients that have certificates.
-    pub(super) async fn clients(&self, list: &List) -> Result<Rows, Refusal> {
-        let rows = self.cluster()?.list_clients().await;
-        let rows = rows.map_err(not_revoked)?.into_iter();
-        let mut rows: Vec<ClientRow> = rows.map(|it| it.client).collect();
-        rows.retain(|row| {
-            let name = row.name.as_deref().unwrap_or_default();
-            passes(
-                list,
-                &[("id", &row.id), ("name", &name), ("state", &row.state)],
-            )
-        });
-        rows.truncate(Rows::MAX);
-        Ok(Rows::Clients(rows))
-    }
-
     /// The clients that have certificates, and what they may do.
     pub(super) async fn access(&self, list: &List) -> Result<Rows, Refusal> {
         let rows = self.cluster()?.list_clients().await;
         let mut rows = rows.map_err(not_revoked)?;
         rows.retain(|row| {
-            let name = row.client.name.as_deref().unwrap_or_default();
+            let name = row.name.as_deref().unwrap_or_default();
             let fields: [(&str, &dyn std::fmt::Display); 4] = [
-                ("id", &row.client.id),
+                ("id", &row.id),
                 ("name", &name),
-                ("state", &row.client.state),
+                ("state", &row.state),
                 ("role", &row.role),
             ];
             passes(list, &fields)

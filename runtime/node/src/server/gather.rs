@@ -40,12 +40,7 @@ impl Desk for Inner {
         let answer = match &asked.question {
             Question::List(list) => match list.what {
                 // Every node knows the members and who has which share, and tokens are in the control store.
-                What::Members
-                | What::Tokens
-                | What::Clients
-                | What::Access
-                | What::Shares
-                | What::Due => Err(refusal(
+                What::Members | What::Tokens | What::Access | What::Due => Err(refusal(
                     RefusalKind::Usage,
                     "this list is not made of several nodes' answers",
                 )),
@@ -157,11 +152,8 @@ impl Session {
     pub(super) async fn list(&self, list: List) -> Result<Response, Refusal> {
         let rows = match list.what {
             What::Tokens => self.tokens(&list).await?,
-            What::Clients => self.clients(&list).await?,
             What::Access => self.access(&list).await?,
-            What::Members | What::Shares | What::Due => {
-                lists::list(&self.inner, self.asker(), &list)
-            }
+            What::Members | What::Due => lists::list(&self.inner, self.asker(), &list),
             _ => return Ok(Response::Listed(Box::new(self.list_all(list).await))),
         };
         Ok(Response::Listed(Box::new(Listed {

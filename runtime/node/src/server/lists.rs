@@ -130,10 +130,9 @@ pub(super) fn list(inner: &Inner, asker: Asker<'_>, list: &List) -> Rows {
         What::Members => Rows::Members(cluster::members(inner, list)),
         What::Groups => Rows::Groups(groups::groups(inner, asker, list)),
         What::Services => Rows::Services(inner.service_rows(tenants, list)),
-        What::Shares => Rows::Shares(super::tenants::shares(inner, tenants, list)),
         What::Due => Rows::Due(super::tenants::due(inner, tenants, list)),
         What::Audit => Rows::Audit(audit::rows(inner, list)),
-        What::Tokens | What::Clients | What::Access => unreachable!("the session has taken these"),
+        What::Tokens | What::Access => unreachable!("the session has taken these"),
     }
 }
 

@@ -141,13 +141,7 @@ pub(super) fn truncate(rows: &mut Rows, most: usize) {
             rows.truncate(most);
         }
         // Some are of one node, and the audit is in its own order.
-        Rows::Members(_)
-        | Rows::Tokens(_)
-        | Rows::Clients(_)
-        | Rows::Access(_)
-        | Rows::Shares(_)
-        | Rows::Due(_)
-        | Rows::Audit(_) => {}
+        Rows::Members(_) | Rows::Tokens(_) | Rows::Access(_) | Rows::Due(_) | Rows::Audit(_) => {}
     }
 }
 

@@ -53,8 +53,8 @@ impl Session {
                 self.inner.shared.are_names_elsewhere()
             }
             Request::List(list) => match list.what {
-                What::Tokens | What::Clients | What::Access | What::Audit => true,
-                What::Members | What::Shares | What::Due => false,
+                What::Tokens | What::Access | What::Audit => true,
+                What::Members | What::Due => false,
                 _ => has_others,
             },
             Request::Describe(_)
@@ -190,8 +190,7 @@ impl Session {
             Request::SetSecret { name, value } => self.set_secret(name, value).await,
             Request::RemoveSecret(name) => self.remove_secret(name).await,
             Request::Secrets => Ok(self.secrets()),
-            request @ (Request::SetTenant(_)
-            | Request::ChangeTenant(_)
+            request @ (Request::ChangeTenant(_)
             | Request::RemoveTenant(_)
             | Request::Scheduling(_)
             | Request::SchedulerState
@@ -211,21 +210,15 @@ impl Session {
     /// The answer to a request about the node or its cluster.
     async fn administer(&self, request: Request) -> Result<Response, Refusal> {
         match request {
-            Request::SetTenant(set) => self.set_tenant(*set).await,
             Request::ChangeTenant(change) => self.change_tenant(*change).await,
             Request::RemoveTenant(tenant) => self.remove_tenant(tenant).await,
             Request::Scheduling(choices) => self.scheduling(&choices).await,
             Request::SchedulerState => self.scheduler_state().await,
             Request::SetResource(set) => self.set_resource(*set).await,
             Request::CreateToken {
-                is_for_clients,
                 is_reusable,
                 lifetime_ms,
-                name,
-            } => {
-                self.create_token(is_for_clients, is_reusable, lifetime_ms, name)
-                    .await
-            }
+            } => self.create_token(None, is_reusable, lifetime_ms).await,
             Request::CreateClientToken(token) => self.create_client_token(*token).await,
             Request::WhoAmI => {
                 let who = self.caller.who_am_i(&self.tenant, self.inner.name());

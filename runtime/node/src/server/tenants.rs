@@ -14,7 +14,7 @@ use wasmrun_model::fairness::{
 use wasmrun_model::resource::{Amount, ResourceName, ResourceSet};
 use wasmrun_model::wire::{
     ChangeTenant, DueRow, List, MAX_FRAME_BYTES, MAX_MINIMA, Refusal, RefusalKind, Response, Rows,
-    SetTenant, ShareRow, TenantChanged, TenantSet, Weights,
+    TenantChanged, Weights,
 };
 
 use super::Inner;
@@ -28,14 +28,13 @@ use crate::guests::shared::Shared;
 const MOST_BYTES: usize = MAX_FRAME_BYTES / 2;
 
 impl Session {
-    pub(super) async fn set_tenant(&self, set: SetTenant) -> Result<Response, Refusal> {
-        let (set, _) = self.set(set, |_| {}).await?;
-        Ok(Response::Tenant(Box::new(set)))
-    }
-
+    /// Changes what a tenant is due, and its quota. What both are from now on.
     pub(super) async fn change_tenant(&self, change: ChangeTenant) -> Result<Response, Refusal> {
         let ChangeTenant {
-            set,
+            tenant,
+            weight,
+            min,
+            resource_weights,
             max,
             max_tasks,
             max_waiting,
@@ -44,34 +43,6 @@ impl Session {
             let why = format_args!("a tenant may have a quota of {MAX_MINIMA} resources at most");
             return Err(refusal(RefusalKind::Usage, why));
         }
-        let change = |quota: &mut Quota| {
-            if let Some(max) = &max {
-                quota.max.clone_from(max);
-            }
-            quota.max_tasks = max_tasks.unwrap_or(quota.max_tasks);
-            quota.max_waiting = max_waiting.unwrap_or(quota.max_waiting);
-        };
-        let (set, quota) = self.set(set, change).await?;
-        Ok(Response::TenantChanged(Box::new(TenantChanged {
-            set,
-            max: quota.max,
-            max_tasks: quota.max_tasks,
-            max_waiting: quota.max_waiting,
-        })))
-    }
-
-    /// Changes what a tenant is due, and its quota. What both are from now on.
-    async fn set(
-        &self,
-        set: SetTenant,
-        change_quota: impl Fn(&mut Quota),
-    ) -> Result<(TenantSet, Quota), Refusal> {
-        let SetTenant {
-            tenant,
-            weight,
-            min,
-            resource_weights,
-        } = set;
         if min.as_ref().is_some_and(|min| min.len() > MAX_MINIMA) {
             let why = format_args!(
                 "a tenant may be guaranteed something of {MAX_MINIMA} resources at most"
@@ -88,15 +59,15 @@ impl Session {
         let min_share: Option<ResourceSet> = min.map(FromIterator::from_iter);
         let shared = &self.inner.shared;
         has_room(shared, &tenant)?;
-        let change = |config: TenantConfig| {
-            let mut quota = config.quota;
-            change_quota(&mut quota);
-            TenantConfig {
-                weight: weight.unwrap_or(config.weight),
-                resource_weights: resource_weights.clone().unwrap_or(config.resource_weights),
-                min_share: min_share.clone().unwrap_or(config.min_share),
-                quota,
-            }
+        let change = |config: TenantConfig| TenantConfig {
+            weight: weight.unwrap_or(config.weight),
+            resource_weights: resource_weights.clone().unwrap_or(config.resource_weights),
+            min_share: min_share.clone().unwrap_or(config.min_share),
+            quota: Quota {
+                max: max.clone().unwrap_or(config.quota.max),
+                max_tasks: max_tasks.unwrap_or(config.quota.max_tasks),
+                max_waiting: max_waiting.unwrap_or(config.quota.max_waiting),
+            },
         };
         let mut notes = Vec::new();
         let config = match self.inner.cluster() {
@@ -114,13 +85,15 @@ impl Session {
         };
         tracing::info!(%tenant, weight = %config.weight, min = %config.min_share, "what a tenant is due was set");
         notes.extend(promises(shared, &tenant, &config.min_share));
-        let set = TenantSet {
+        Ok(Response::TenantChanged(Box::new(TenantChanged {
             tenant,
             weight: config.weight,
             min: amounts(&config.min_share),
+            max: config.quota.max,
+            max_tasks: config.quota.max_tasks,
+            max_waiting: config.quota.max_waiting,
             notes,
-        };
-        Ok((set, config.quota))
+        })))
     }
 
     pub(super) async fn remove_tenant(&self, tenant: TenantName) -> Result<Response, Refusal> {
@@ -265,58 +238,39 @@ fn refused(error: TenantsError) -> Refusal {
     refusal(kind, format_args!("{error}{source}"))
 }
 
-/// What each tenant is due and has, of the whole cluster, as this node knows it.
-pub(super) fn shares(inner: &Inner, seen: &access::Tenants, list: &List) -> Vec<ShareRow> {
-    rows(inner, seen, list, |_, share| share)
-}
-
-/// The same, with quotas.
+/// What each tenant is due and has of the whole cluster, and its quota, as this node knows it.
 pub(super) fn due(inner: &Inner, seen: &access::Tenants, list: &List) -> Vec<DueRow> {
-    rows(inner, seen, list, |tenant, share| {
-        let quota = &tenant.config().quota;
-        DueRow {
-            share,
-            max: quota.max.clone(),
-            max_tasks: quota.max_tasks,
-            max_waiting: quota.max_waiting,
-            tasks: tenant.sandboxes(),
-            waiting: tenant.waiting(),
-        }
-    })
-}
-
-fn rows<T>(
-    inner: &Inner,
-    seen: &access::Tenants,
-    list: &List,
-    row: impl Fn(&Tenant, ShareRow) -> T,
-) -> Vec<T> {
     inner.shared.ask(|ledger| {
         let all = ledger.scheduler().tenants().iter();
         let all = all.filter(|(_, tenant)| seen.covers(tenant.name()));
-        let all = all.map(|(_, tenant)| {
-            let config = tenant.config();
-            let share = ShareRow {
-                name: tenant.name().clone(),
-                weight: config.weight,
-                min: amounts(&config.min_share),
-                share: tenant.dominant_share().to_string(),
-                used: amounts(&tenant.usage()),
-            };
-            (tenant, share)
-        });
-        let all = all.filter(|(_, it)| passes(list, &[("name", &it.name), ("weight", &it.weight)]));
+        let all = all.map(|(_, tenant)| row(tenant));
+        let all = all.filter(|it| passes(list, &[("name", &it.name), ("weight", &it.weight)]));
         let mut bytes = 0;
-        let fit = all.take(Rows::MAX).take_while(|(tenant, it)| {
-            let max = tenant.config().quota.max.keys();
-            let names = it.min.keys().chain(it.used.keys()).chain(max);
+        let fit = all.take(Rows::MAX).take_while(|it| {
+            let names = it.min.keys().chain(it.used.keys()).chain(it.max.keys());
             // An amount has ten bytes at most, all else of a row less than what is added.
             bytes += 128 + it.name.as_str().len();
             bytes += names.map(|name| name.as_str().len() + 12).sum::<usize>();
             bytes <= MOST_BYTES
         });
-        fit.map(|(tenant, share)| row(tenant, share)).collect()
+        fit.collect()
     })
+}
+
+fn row(tenant: &Tenant) -> DueRow {
+    let config = tenant.config();
+    DueRow {
+        name: tenant.name().clone(),
+        weight: config.weight,
+        min: amounts(&config.min_share),
+        share: tenant.dominant_share().to_string(),
+        used: amounts(&tenant.usage()),
+        max: config.quota.max.clone(),
+        max_tasks: config.quota.max_tasks,
+        max_waiting: config.quota.max_waiting,
+        tasks: tenant.sandboxes(),
+        waiting: tenant.waiting(),
+    }
 }
 
 #[cfg(test)]
