@@ -101,7 +101,7 @@ fn common(
             for (name, value) in object(name, value)? {
                 env.push((name.clone(), text(name, value)?));
             }
-            grants.set_env(env);
+            grants.env = env;
         }
         "secrets" => {
             let uses = value.as_array();
@@ -111,7 +111,7 @@ fn common(
                 let secret = text(name, it)?.parse::<SecretUse>();
                 secrets.push(secret.map_err(|error| invalid(&error))?);
             }
-            grants.set_secrets(&secrets);
+            grants.secrets = secrets;
         }
         "http" => {
             let hosts = value.as_array();

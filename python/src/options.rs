@@ -80,7 +80,7 @@ pub(crate) fn common(
             for (name, value) in value.cast::<PyDict>()?.iter() {
                 env.push((name.extract()?, value.extract()?));
             }
-            grants.set_env(env);
+            grants.env = env;
         }
         "secrets" => {
             let mut secrets = Vec::new();
@@ -91,7 +91,7 @@ pub(crate) fn common(
                         .map_err(|error| invalid(&error))?,
                 );
             }
-            grants.set_secrets(&secrets);
+            grants.secrets = secrets;
         }
         "http" => {
             grants.http = Vec::new();

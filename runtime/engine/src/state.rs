@@ -11,7 +11,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::http::HttpHost;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::resource::ResourceName;
-use wasmrun_model::secret::{FOLDER, SecretPlace, SecretUse};
+use wasmrun_model::secret::{self, FOLDER, ParseSecretError, SecretPlace, SecretUse};
 use wasmrun_model::trace::{Span, TraceContext};
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::p1::WasiP1Ctx;
@@ -87,14 +87,26 @@ pub enum GrantError {
         "two directories are called {0} in the guest, which would find one of them: give each a name of its own"
     )]
     SameName(String),
+    /// No environment has such a variable.
+    #[error("'{0}' is no name of an environment variable: one is not empty, and has no '='")]
+    Variable(String),
+    /// A task cannot be given these secrets together.
+    #[error(transparent)]
+    Secrets(#[from] ParseSecretError),
 }
 
 impl Grants {
     /// Whether a guest finds all that it is given.
     ///
     /// # Errors
-    /// When two directories have the same name, however that is written.
+    /// When two directories have the same name, however that is written, or two secrets the same place; when a variable has a
+    /// name that none can have.
     pub fn check(&self) -> Result<(), GrantError> {
+        secret::check(&self.secrets)?;
+        let is_bad = |name: &str| name.is_empty() || name.contains('=');
+        if let Some((name, _)) = self.env.iter().find(|(name, _)| is_bad(name)) {
+            return Err(GrantError::Variable(name.chars().take(40).collect()));
+        }
         let mut names = BTreeSet::new();
         let has_files = |it: &SecretUse| matches!(it.place, SecretPlace::File(_));
         let secrets = self.secrets.iter().any(has_files).then_some(FOLDER);
@@ -444,6 +456,24 @@ mod tests {
         };
         assert_eq!(of("KEY").check(), Ok(()));
         assert!(of("/run/secrets/key=KEY").check().is_err());
+    }
+
+    #[test]
+    fn a_variable_is_none_of_the_secrets() {
+        let of = |name: &str| Grants {
+            env: vec![(name.to_owned(), "KEY".to_owned())],
+            ..Grants::default()
+        };
+        assert_eq!(of("TOKEN").check(), Ok(()));
+        for bad in ["=TOKEN", "=/run/secrets/key", "", "A=B"] {
+            let refused = Err(GrantError::Variable(bad.to_owned()));
+            assert_eq!(of(bad).check(), refused);
+        }
+        let twice = Grants {
+            secrets: vec!["A".parse().unwrap(), "A=B".parse().unwrap()],
+            ..Grants::default()
+        };
+        assert!(matches!(twice.check(), Err(GrantError::Secrets(_))));
     }
 
     #[test]

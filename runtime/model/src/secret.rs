@@ -3,14 +3,14 @@
 //! Owns names, places and limits. Must not: hold a value; those are sealed in the control store and opened by the node that
 //! runs an attempt.
 //!
-//! A task is given a secret in a variable or in a file of [`FOLDER`]. Among grants on the wire and in records that is one more
-//! variable, whose name begins with `=`: no variable of an environment can be called so, and layouts stay as they are
-//! ([`split`], [`joined`]).
+//! A task is given a secret in a variable or in a file of [`FOLDER`]: a [`SecretUse`] among its grants.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::encoding::text::serde_as_text;
 
@@ -139,8 +139,10 @@ impl FromStr for SecretPlace {
     }
 }
 
+serde_as_text!(SecretPlace, "the variable or file of a secret");
+
 /// A secret that a task is given: `NAME` in the variable of that name, `VARIABLE=NAME`, or `/run/secrets/FILE=NAME`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SecretUse {
     /// Which.
     pub name: SecretName,
@@ -166,45 +168,18 @@ impl fmt::Display for SecretUse {
     }
 }
 
-/// Variables as they travel: those of an environment, then secrets.
-pub fn joined(
-    variables: impl IntoIterator<Item = (String, String)>,
-    secrets: &[SecretUse],
-) -> Vec<(String, String)> {
-    let secrets = secrets.iter();
-    let secrets = secrets.map(|it| (format!("={}", it.place), it.name.to_string()));
-    variables.into_iter().chain(secrets).collect()
-}
-
-/// Variables of an environment, each with its value.
-pub type Variables = Vec<(String, String)>;
-
-/// Takes variables as they travel apart: those of an environment, and secrets.
+/// Whether a task can be given these together.
 ///
 /// # Errors
-/// When one that stands for a secret is none, two have the same place, or there are too many.
-pub fn split(
-    variables: impl IntoIterator<Item = (String, String)>,
-) -> Result<(Variables, Vec<SecretUse>), ParseSecretError> {
-    let (mut plain, mut secrets) = (Vec::new(), Vec::new());
-    let mut places = BTreeSet::new();
-    for (name, value) in variables {
-        let Some(place) = name.strip_prefix('=') else {
-            plain.push((name, value));
-            continue;
-        };
-        let place: SecretPlace = place.parse()?;
-        if !places.insert(place.clone()) {
-            return Err(ParseSecretError::SamePlace(place.to_string()));
-        }
-        secrets.push(SecretUse {
-            name: value.parse()?,
-            place,
-        });
+/// When two have the same place, or there are too many.
+pub fn check(secrets: &[SecretUse]) -> Result<(), ParseSecretError> {
+    if secrets.len() > MAX_USES {
+        return Err(ParseSecretError::TooMany(secrets.len()));
     }
-    match secrets.len() {
-        ..=MAX_USES => Ok((plain, secrets)),
-        more => Err(ParseSecretError::TooMany(more)),
+    let mut places = BTreeSet::new();
+    match secrets.iter().find(|it| !places.insert(&it.place)) {
+        Some(same) => Err(ParseSecretError::SamePlace(same.place.to_string())),
+        None => Ok(()),
     }
 }
 
@@ -252,24 +227,28 @@ mod tests {
     }
 
     #[test]
-    fn secrets_travel_among_variables() {
-        let secrets: Vec<SecretUse> = ["A", "B=A", "/run/secrets/f=A"]
-            .map(|it| it.parse().unwrap())
-            .into();
-        let env = vec![("K".to_owned(), "v".to_owned())];
-        let travels = joined(env.clone(), &secrets);
-        assert_eq!(travels[3], ("=/run/secrets/f".to_owned(), "A".to_owned()));
-        assert_eq!(split(travels), Ok((env, secrets)));
-        let one = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        for bad in [
-            vec![one("=", "A")],
-            vec![one("=A", "")],
-            vec![one("=A", "A"), one("=A", "B")],
-            (0..=MAX_USES)
-                .map(|n| one(&format!("=V{n}"), "A"))
-                .collect(),
-        ] {
-            assert!(split(bad).is_err());
+    fn each_has_a_place_of_its_own() {
+        let of = |texts: &[&str]| -> Vec<SecretUse> {
+            texts.iter().map(|it| it.parse().unwrap()).collect()
+        };
+        assert_eq!(check(&of(&["A", "B=A", "/run/secrets/A=A"])), Ok(()));
+        let same = ParseSecretError::SamePlace("A".to_owned());
+        assert_eq!(check(&of(&["A", "A=B"])), Err(same));
+        let many: Vec<String> = (0..=MAX_USES).map(|it| format!("V{it}=A")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(check(&of(&many[1..])), Ok(()));
+        let too_many = ParseSecretError::TooMany(MAX_USES + 1);
+        assert_eq!(check(&of(&many)), Err(too_many));
+    }
+
+    #[test]
+    fn a_place_travels_as_text_and_is_checked() {
+        let it: SecretUse = "/run/secrets/f=A".parse().unwrap();
+        let bytes = postcard::to_allocvec(&it).unwrap();
+        assert_eq!(bytes, b"\x01A\x0e/run/secrets/f");
+        assert_eq!(postcard::from_bytes(&bytes), Ok(it));
+        for bad in [&b"\x01A\x00"[..], b"\x01A\x02=B", b"\x01A\x06/etc/f"] {
+            assert!(postcard::from_bytes::<SecretUse>(bad).is_err());
         }
     }
 }

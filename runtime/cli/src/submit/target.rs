@@ -16,7 +16,6 @@ use wasmrun_engine::{
 };
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, TaskId};
-use wasmrun_model::secret;
 use wasmrun_model::units;
 use wasmrun_model::value::{Encoded, NumberKind};
 use wasmrun_node::{Argument, Call, Client, Job, Node, Report, SubmitError, TaskHandle};
@@ -453,7 +452,7 @@ pub fn grants(options: &GrantOptions) -> Result<wire::Grants, Failure> {
     let dirs: Result<Vec<Dir>, Failure> = dirs.collect();
     let env = options.env.iter().map(|it| (it.0.clone(), it.1.clone()));
     Ok(wire::Grants {
-        env: secret::joined(env, &options.secret),
+        env: env.collect(),
         dirs: dirs?,
         net: match options.net.as_ref().map(|net| &net.0) {
             None | Some(NetGrant::None) => Net::None,
@@ -461,5 +460,6 @@ pub fn grants(options: &GrantOptions) -> Result<wire::Grants, Failure> {
             Some(NetGrant::All) => Net::All,
         },
         http: options.http.clone(),
+        secrets: options.secret.clone(),
     })
 }

@@ -81,6 +81,7 @@ fn submit() -> Submit {
             }],
             net: Net::Only(vec!["127.0.0.1:80".parse().unwrap()]),
             http: vec!["a.org:81".parse().unwrap()],
+            secrets: vec!["K=S".parse().unwrap()],
         },
         input: Input::Bytes(Bytes(vec![6])),
         is_watched: true,
@@ -258,7 +259,7 @@ fn function() -> FunctionType {
 fn requests_about_tasks() {
     assert_bytes(
         Request::Submit(Box::new(submit())),
-        "03 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 08 61 2e 6f 72 67 3a 38 31 01 01 06 01 00 01 0ax16 0bx8 01 03 6b 3d 76",
+        "03 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 08 61 2e 6f 72 67 3a 38 31 01 01 53 01 4b 01 01 06 01 00 01 0ax16 0bx8 01 03 6b 3d 76",
     );
     let bytes = Bytes(vec![1]);
     assert_bytes(Request::Input { task: TASK, bytes }, "04 07x16 01 01");
@@ -315,7 +316,7 @@ fn requests_for_many_at_once() {
     let submit = Box::new(few);
     assert_bytes(
         Request::SubmitAll { submit, calls },
-        "18 09x32 01 01 66 01 6e 00x11 80x4 01 80 80 80 20 80 80 80 20 00x8 03 01 00 00 01 05 00 01 01 07x16 00x4",
+        "18 09x32 01 01 66 01 6e 00x11 80x4 01 80 80 80 20 80 80 80 20 00x9 03 01 00 00 01 05 00 01 01 07x16 00x4",
     );
     let get_all = Request::GetAll {
         objects: vec![object(), ObjectId::of(TASK, 300)],
@@ -385,7 +386,7 @@ fn requests_about_actors() {
     };
     assert_bytes(
         Request::Create(Box::new(create)),
-        "0a 09x32 01 63 01 01 07x16 00x4 01 01 6e 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 00 00 02 00 01 02 00 01 01 0ax16 0bx8 01 03 6b 3d 76",
+        "0a 09x32 01 63 01 01 07x16 00x4 01 01 6e 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 00 00 02 00 00 01 02 00 01 01 0ax16 0bx8 01 03 6b 3d 76",
     );
     assert_bytes(Request::ReleaseActor(ACTOR), "09 03x16");
     assert_bytes(Request::FindActor("n".into()), "0b 01 6e");
@@ -497,7 +498,7 @@ fn placement_groups() {
 fn services() {
     assert_bytes(
         Request::Serve(Box::new(serve())),
-        "33 01 73 09x32 01 0c 47 45 54 20 2f 61 2f 7b 62 7d 3d 66 00 00 7f 00 00 01 50 01x4 02 01 01 68 01 02 03 00x8 80x4 01 80 80 80 20 80 80 80 20 00x4 01",
+        "33 01 73 09x32 01 0c 47 45 54 20 2f 61 2f 7b 62 7d 3d 66 00 00 7f 00 00 01 50 01x4 02 01 01 68 01 02 03 00x8 80x4 01 80 80 80 20 80 80 80 20 00x5 01",
     );
     let stop = Request::StopService {
         name: "s".into(),
@@ -740,7 +741,7 @@ fn responses_about_tasks() {
     assert_bytes(Response::Submitted(TASK), "05 07x16");
     assert_bytes(
         Response::Given(Box::new(submit())),
-        "24 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 08 61 2e 6f 72 67 3a 38 31 01 01 06 01 00 01 0ax16 0bx8 01 03 6b 3d 76",
+        "24 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 08 61 2e 6f 72 67 3a 38 31 01 01 53 01 4b 01 01 06 01 00 01 0ax16 0bx8 01 03 6b 3d 76",
     );
     let here = Response::SubmittedHere {
         task: TASK,

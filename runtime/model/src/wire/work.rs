@@ -15,7 +15,7 @@ use crate::group::GroupSpec;
 use crate::http::{HttpHost, Route};
 use crate::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
 use crate::resource::{Amount, ResourceName};
-use crate::secret::{self, SecretUse};
+use crate::secret::SecretUse;
 use crate::trace::TraceContext;
 use crate::value::Encoded;
 
@@ -138,7 +138,7 @@ impl Default for Limits {
 /// What a task may reach outside its sandbox. The default is nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Grants {
-    /// Environment variables, and [secrets](crate::secret) among them.
+    /// Environment variables.
     pub env: Vec<(String, String)>,
     /// Directories.
     pub dirs: Vec<Dir>,
@@ -146,21 +146,8 @@ pub struct Grants {
     pub net: Net,
     /// The servers that it may send HTTP requests to.
     pub http: Vec<HttpHost>,
-}
-
-impl Grants {
-    /// Sets the environment. Secrets stay.
-    pub fn set_env(&mut self, env: impl IntoIterator<Item = (String, String)>) {
-        self.env.retain(|(name, _)| name.starts_with('='));
-        drop(self.env.splice(..0, env));
-    }
-
-    /// Sets the secrets. The rest of the environment stays.
-    pub fn set_secrets(&mut self, secrets: &[SecretUse]) {
-        let mut env = std::mem::take(&mut self.env);
-        env.retain(|(name, _)| !name.starts_with('='));
-        self.env = secret::joined(env, secrets);
-    }
+    /// Secrets, of which at most [`secret::MAX_USES`](crate::secret::MAX_USES).
+    pub secrets: Vec<SecretUse>,
 }
 
 /// A directory of the node's machine.

@@ -21,6 +21,7 @@ use wasmrun_net::{ByteStream, ConnectError};
 
 use super::Cluster;
 use super::watched::{self, Applied, Follow, Next};
+use crate::records::submitted;
 
 /// The most bytes of a record.
 const MOST_BYTES: usize = 256 << 10;
@@ -37,6 +38,7 @@ pub(crate) type Wanted = Arc<BTreeMap<ServiceKey, Arc<ServiceRecord>>>;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ServiceRecord {
     pub(crate) tenant: TenantName,
+    #[serde(with = "submitted::Serve")]
     pub(crate) serve: Serve,
     /// How long the module is.
     pub(crate) module_bytes: u64,

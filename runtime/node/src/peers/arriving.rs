@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use wasmrun_engine::{Entry, Grants, Limits, Module, NetGrant};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::http::HttpHost;
 use wasmrun_model::id::NodeId;
-use wasmrun_model::secret;
 use wasmrun_model::task::{Attempt, TaskSpec};
 use wasmrun_model::wire::Net;
 
@@ -45,28 +43,20 @@ impl Exchange {
         module: &Module,
     ) -> Result<Job, PlaceError> {
         let policy = self.shared.upgrade().map(|shared| shared.policy.clone());
-        let JobOrder {
-            name,
-            function,
-            limits,
-            env,
-            net,
-            http,
-            ..
-        } = order;
-        let entry = match function {
+        let entry = match &order.function {
             None => Entry::Program,
             Some(name) => {
-                Entry::Function(module.find(&name).map_err(|_| PlaceError::Function(name))?)
+                let found = module.find(name);
+                Entry::Function(found.map_err(|_| PlaceError::Function(name.clone()))?)
             }
         };
         Ok(Job {
-            name,
+            name: order.name.clone(),
             module: module.clone(),
             entry,
             terms: spec.terms.clone(),
-            limits: granted_limits(&limits),
-            grants: grants(env, net, http)?,
+            limits: granted_limits(&order.limits),
+            grants: grants(order)?,
             derived: Derived::default(),
             // Of what it starts here.
             policy: policy.unwrap_or_default(),
@@ -89,14 +79,15 @@ impl Exchange {
         let policy = self.shared.upgrade().map(|shared| shared.policy.clone());
         let class = module.find_class(&face.class);
         let class = class.map_err(|_| PlaceError::Class(face.class.clone()))?;
-        let grants = grants(job.env, job.net, job.http)?;
+        let limits = granted_limits(&job.limits);
+        let grants = grants(job)?;
         let call_terms = face.call_terms.clone();
         let (cell, _) = self.foreign_cell(actor, face);
         cell.set_job(ActorJob {
             module: module.clone(),
             class,
             terms: arriving.spec.terms.clone(),
-            limits: granted_limits(&job.limits),
+            limits,
             grants,
             // Its owner counts them.
             restarts: 0,
@@ -132,19 +123,20 @@ fn granted_limits(limits: &LimitOrder) -> Limits {
     }
 }
 
-fn grants(env: Vec<(String, String)>, net: Net, http: Vec<HttpHost>) -> Result<Grants, PlaceError> {
-    let split = secret::split(env);
-    let (env, secrets) = split.map_err(|error| TaskError::Arguments(error.to_string()))?;
-    Ok(Grants {
-        env,
-        secrets,
+fn grants(order: JobOrder) -> Result<Grants, PlaceError> {
+    let grants = Grants {
+        env: order.env,
+        secrets: order.secrets,
         files: Vec::new(),
         dirs: Vec::new(),
-        net: match net {
+        net: match order.net {
             Net::None => NetGrant::None,
             Net::Only(addresses) => NetGrant::Only(addresses),
             Net::All => NetGrant::All,
         },
-        http,
-    })
+        http: order.http,
+    };
+    let checked = grants.check();
+    checked.map_err(|error| TaskError::Arguments(error.to_string()))?;
+    Ok(grants)
 }

@@ -13,7 +13,6 @@ use wasmrun_engine::{
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
-use wasmrun_model::secret;
 use wasmrun_model::task::{Attempt, FailureKind, TaskKind, TaskSpec};
 use wasmrun_model::wire::{Bytes, Net, Phases, WireError};
 
@@ -134,13 +133,14 @@ impl Exchange {
                 result_bytes: limits.result,
                 time_us: limits.time.map(micros),
             },
-            env: secret::joined(grants.env.iter().cloned(), &grants.secrets),
+            env: grants.env.clone(),
             net: match &grants.net {
                 NetGrant::None => Net::None,
                 NetGrant::Only(addresses) => Net::Only(addresses.clone()),
                 NetGrant::All => Net::All,
             },
             http: grants.http.clone(),
+            secrets: grants.secrets.clone(),
         }
     }
 

@@ -13,6 +13,7 @@ use wasmrun_model::id::{
 };
 use wasmrun_model::resource::ResourceName;
 use wasmrun_model::scheduler::Message;
+use wasmrun_model::secret::SecretUse;
 use wasmrun_model::task::Attempt;
 use wasmrun_model::trace::TraceContext;
 use wasmrun_model::value::{Encoded, NumberKind, ValueType};
@@ -268,10 +269,11 @@ pub(crate) struct JobOrder {
     /// The full name of the function; none for the program.
     pub(crate) function: Option<String>,
     pub(crate) limits: LimitOrder,
-    /// Variables, and [secrets](wasmrun_model::secret) among them.
     pub(crate) env: Vec<(String, String)>,
     pub(crate) net: Net,
     pub(crate) http: Vec<HttpHost>,
+    /// Their names, and where the task finds them.
+    pub(crate) secrets: Vec<SecretUse>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -299,9 +299,8 @@ fn amounts(amounts: &Amounts) -> String {
 
 /// Their names.
 fn secrets(grants: &Grants) -> Vec<&str> {
-    let variables = grants.env.iter();
-    let secrets = variables.filter(|it| it.0.starts_with('='));
-    secrets.map(|it| &*it.1).collect()
+    let secrets = grants.secrets.iter();
+    secrets.map(|it| it.name.as_str()).collect()
 }
 
 fn listed(all: &[impl Display]) -> String {
@@ -397,6 +396,7 @@ mod tests {
                 }],
                 net: Net::All,
                 http: Vec::new(),
+                secrets: vec!["TOKEN=API_KEY".parse().unwrap()],
             },
             input: Input::Bytes(Bytes(SECRET.into())),
             is_watched: true,
@@ -433,6 +433,7 @@ mod tests {
             ("module", &*module),
             ("name", "sum"),
             ("net", "all"),
+            ("secrets", "API_KEY"),
         ];
         assert_eq!(details, expected);
     }

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 use wasmrun_engine::{DirGrant, Grants, Input, Module, NetGrant};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, ActorName, Digest, ObjectId, ObjectName};
-use wasmrun_model::secret;
 use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle};
 use wasmrun_model::wire::{self, Argument as Given, MAX_NAMES, Net, Refusal, RefusalKind};
@@ -149,11 +148,9 @@ pub(super) fn grants(grants: &wire::Grants) -> Result<Grants, Refusal> {
         guest: dir.guest.clone(),
         read_only: dir.is_read_only,
     });
-    let (env, secrets) = secret::split(grants.env.iter().cloned())
-        .map_err(|error| refusal(RefusalKind::Usage, error))?;
     let grants = Grants {
-        env,
-        secrets,
+        env: grants.env.clone(),
+        secrets: grants.secrets.clone(),
         files: Vec::new(),
         dirs: dirs.collect(),
         net: match &grants.net {

@@ -3,7 +3,7 @@
 //! In a cluster they are in the control store (`cluster/secrets.rs`). A node that is alone has them as long as it runs. Must not:
 //! send a value to anybody, or log one.
 
-use wasmrun_model::secret::{MAX_BYTES, SecretName, SecretUse, split};
+use wasmrun_model::secret::{self, MAX_BYTES, SecretName};
 use wasmrun_model::wire::{
     Bytes, Grants, MAX_FRAME_BYTES, Refusal, RefusalKind, Request, Response, Terms,
 };
@@ -86,12 +86,11 @@ impl Session {
         let Some((grants, terms)) = wanted(request) else {
             return Ok(());
         };
-        let named = grants.env.iter().filter(|it| it.0.starts_with('='));
-        let secrets = split(named.cloned());
-        let (_, secrets) = secrets.map_err(|error| refusal(RefusalKind::Usage, error))?;
+        let checked = secret::check(&grants.secrets);
+        checked.map_err(|error| refusal(RefusalKind::Usage, error))?;
         let tenant = self.tenant(terms);
-        for SecretUse { name, .. } in secrets {
-            match self.inner.shared.secrets.find(&tenant, &name).await {
+        for it in &grants.secrets {
+            match self.inner.shared.secrets.find(&tenant, &it.name).await {
                 // An attempt may find the store there.
                 Ok(_) | Err(SecretError::Store(_)) => {}
                 Err(error) => return Err(refused(error)),

@@ -1,7 +1,7 @@
 //! What is in the record of a detached task.
 //!
 //! Owns its fields and their limits. A change that an older wasmrun would misread raises [`Record::VERSION`]: it is
-//! postcard, and has what a client submits in it, as it travels.
+//! postcard, and has what a client submits in it, [as records have that](submitted).
 
 use serde::{Deserialize, Serialize};
 use wasmrun_control::records::Form;
@@ -19,6 +19,7 @@ use crate::peers::Whereabouts;
 use crate::records::actor::{ActorCell, Checkpoint};
 use crate::records::log::Log;
 use crate::records::object::Value;
+use crate::records::submitted;
 use crate::records::task::Report;
 use crate::server::again;
 use crate::server::registry::End;
@@ -42,6 +43,7 @@ pub(in crate::server) struct Stored {
     /// How long the module is.
     pub(super) module_bytes: u64,
     /// What to run; without what it was given where there is no room for that.
+    #[serde(with = "submitted::Submit")]
     pub(super) submit: wire::Submit,
     /// How many nodes were lost that owned it and on which it had not ended.
     pub(super) losses: u32,
@@ -92,6 +94,7 @@ pub(in crate::server) struct StoredActor {
     /// How long the module is.
     pub(super) module_bytes: u64,
     /// What to create.
+    #[serde(with = "submitted::Create")]
     pub(super) create: wire::Create,
     /// How often it may still begin anew.
     pub(super) restarts_left: u32,

@@ -1,0 +1,134 @@
+//! What clients submit, as records in the control store have it.
+//!
+//! Owns these layouts: a change of the wire leaves them as they are. Must not: change them, unless their records get another
+//! version.
+//!
+//! They have no field for secrets: one is a variable whose name begins with `=`, as none of an environment does
+//! ([`Grants::check`](wasmrun_engine::Grants::check)).
+
+use serde::{Deserialize, Serialize};
+use wasmrun_model::http::Route;
+use wasmrun_model::id::Digest;
+use wasmrun_model::trace::TraceContext;
+use wasmrun_model::wire::{self, Argument, Bytes, Entry, Input, Limits, Listen, Terms, Wishes};
+
+/// A task.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "wire::Submit")]
+pub(crate) struct Submit {
+    module: Digest,
+    entry: Entry,
+    name: String,
+    values: Vec<Argument>,
+    args: Vec<String>,
+    array_index: Option<u64>,
+    terms: Terms,
+    limits: Limits,
+    #[serde(with = "grants")]
+    grants: wire::Grants,
+    input: Input,
+    is_watched: bool,
+    is_detached: bool,
+    trace: Option<TraceContext>,
+}
+
+/// An actor.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "wire::Create")]
+pub(crate) struct Create {
+    module: Digest,
+    class: String,
+    values: Vec<Argument>,
+    name: Option<String>,
+    terms: Terms,
+    limits: Limits,
+    #[serde(with = "grants")]
+    grants: wire::Grants,
+    wishes: Wishes,
+    is_detached: bool,
+    trace: Option<TraceContext>,
+}
+
+/// A service.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "wire::Serve")]
+pub(crate) struct Serve {
+    name: String,
+    module: Digest,
+    routes: Vec<Route>,
+    address: Listen,
+    tls: Option<(Bytes, Bytes)>,
+    hosts: Vec<String>,
+    most_running: u32,
+    most_waiting: u32,
+    patience_ms: u64,
+    terms: Terms,
+    limits: Limits,
+    #[serde(with = "grants")]
+    grants: wire::Grants,
+    is_detached: bool,
+}
+
+mod grants {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use wasmrun_model::secret::SecretUse;
+    use wasmrun_model::wire::Grants;
+
+    pub(super) fn serialize<S: Serializer>(
+        grants: &Grants,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let secrets = grants.secrets.iter();
+        let secrets = secrets.map(|it| (format!("={}", it.place), it.name.to_string()));
+        let env: Vec<_> = grants.env.iter().cloned().chain(secrets).collect();
+        (env, &grants.dirs, &grants.net, &grants.http).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Grants, D::Error> {
+        let (all, dirs, net, http) = <(Vec<(String, String)>, _, _, _)>::deserialize(deserializer)?;
+        let (mut env, mut secrets) = (Vec::new(), Vec::new());
+        for (name, value) in all {
+            match name.strip_prefix('=') {
+                Some(place) => secrets.push(SecretUse {
+                    name: value.parse().map_err(D::Error::custom)?,
+                    place: place.parse().map_err(D::Error::custom)?,
+                }),
+                None => env.push((name, value)),
+            }
+        }
+        Ok(Grants {
+            env,
+            dirs,
+            net,
+            http,
+            secrets,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wasmrun_model::wire::Grants;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Record(#[serde(with = "grants")] Grants);
+
+    #[test]
+    fn a_secret_is_a_variable_of_a_record() {
+        let record = Record(Grants {
+            env: vec![("K".into(), "v".into())],
+            secrets: vec!["T=S".parse().unwrap(), "/run/secrets/f=S".parse().unwrap()],
+            ..Grants::default()
+        });
+        let bytes = b"\x03\x01K\x01v\x02=T\x01S\x0f=/run/secrets/f\x01S\0\0\0";
+        assert_eq!(postcard::to_allocvec(&record).unwrap(), bytes);
+        assert_eq!(postcard::from_bytes(bytes), Ok(record));
+        // A place that no secret can have.
+        assert!(postcard::from_bytes::<Record>(b"\x01\x05=/etc\x01S\0\0\0").is_err());
+    }
+}
