@@ -121,25 +121,34 @@ async fn greet(
     match alpn(&connection).as_deref() {
         Some(ALPN_JOIN) => {
             crate::enroll::answer(core, &connection, from).await?;
-            return Ok(None);
+            Ok(None)
         }
         Some(ALPN_CLIENT) => {
             let names = crate::dial::names(core, &connection);
             let admitted = session::admit(core, connection, names).await?;
             // A client may send and get a lot, which nodes' messages should not wait behind.
             to_bulk.turn();
-            return Ok(Some(Next::Session(Box::new(admitted))));
+            Ok(Some(Next::Session(Box::new(admitted))))
         }
-        Some(ALPN_MEMBER) => {}
+        Some(ALPN_MEMBER) => greet_member(core, connection, from, &to_bulk).await,
         _ => {
             connection.close(Close::Protocol.code(), b"");
             let error = HelloError::NotWasmrun;
-            return Err(ConnectError::Hello {
+            Err(ConnectError::Hello {
                 address: from,
                 error,
-            });
+            })
         }
     }
+}
+
+/// The rest of it, with a node.
+async fn greet_member(
+    core: &Arc<Core>,
+    connection: Connection,
+    from: SocketAddr,
+    to_bulk: &Switch,
+) -> Result<Option<Next>, ConnectError> {
     let Some(role) = crate::dial::certified(core, &connection) else {
         connection.close(Close::NoCertificate.code(), b"a certificate is needed");
         return Err(ConnectError::Untrusted {
@@ -147,7 +156,9 @@ async fn greet(
             why: "it has no certificate".into(),
         });
     };
-    let (mut writer, reader) = connection.accept_bi().await.map_err(from_quinn)?;
+    let accepted = connection.accept_bi().await;
+    let accepted = accepted.map_err(|error| ConnectError::from_quinn(from, &error));
+    let (mut writer, reader) = accepted?;
     let mut reader = FrameReader::new(reader, hello::MAX_BYTES);
     let words = match reader.one().await {
         Ok(words) => words,

@@ -22,7 +22,7 @@ use wasmrun_client::wire::{Address, ClientToken, List, Request, Response, SetRes
 use wasmrun_engine::CacheStatus;
 use wasmrun_model::access::{Access, ParseAccessError, Role, Tenants};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_node::{ClusterError, JoinToken, Metrics, Node, Server, Stopper, Users};
+use wasmrun_node::{ClusterError, JoinToken, Metrics, Node, NodeConfig, Server, Stopper, Users};
 use wasmrun_telemetry::Telemetry;
 
 use self::history::{Folder, HistoryFiles};
@@ -224,14 +224,7 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     }
     let metrics = metrics_address(options)?;
     let address = remote::address(global)?;
-    let several = options.cluster.local.map(Several::new).transpose()?;
-    let mut config = local::config(&options.node)?;
-    config.history_bytes = Some(options.watch.history_memory);
-    config.cluster = cluster::config(&options.cluster, several.as_ref())?;
-    if let Some(several) = &several {
-        several.share(&mut config);
-    }
-    config.audit = audit::config(&options.watch, config.cluster.as_ref())?;
+    let (config, several) = config(options)?;
     let is_head = options.cluster.head || several.is_some();
     let (users, history) = (users(options)?, Folder::open(&options.watch)?);
     let page = BoundPage::bind(&options.page)?;
@@ -291,6 +284,19 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
     }
     printer.note("stopped");
     Ok(())
+}
+
+/// What the node is to be, and the others that are started with it.
+fn config(options: &NodeStart) -> Result<(NodeConfig, Option<Several>), Failure> {
+    let several = options.cluster.local.map(Several::new).transpose()?;
+    let mut config = local::config(&options.node)?;
+    config.history_bytes = Some(options.watch.history_memory);
+    config.cluster = cluster::config(&options.cluster, several.as_ref())?;
+    if let Some(several) = &several {
+        several.share(&mut config);
+    }
+    config.audit = audit::config(&options.watch, config.cluster.as_ref())?;
+    Ok((config, several))
 }
 
 /// The other users of the machine who may use the node.
