@@ -298,6 +298,14 @@ fn wrong_requests_are_refused_with_a_reason() {
     assert_eq!(kind, RefusalKind::Unschedulable);
     let (kind, _) = refused(Submit::program(&module, Vec::new()));
     assert_eq!(kind, RefusalKind::Usage);
+    // A variable that records would take for a secret.
+    let env = wire::Grants {
+        env: vec![("=TOKEN".into(), "KEY".into())],
+        ..wire::Grants::default()
+    };
+    let (kind, why) = refused(Submit::function(&module, "spin").grants(env));
+    assert_eq!(kind, RefusalKind::Usage);
+    assert!(why.contains("'=TOKEN' is no name"), "{why}");
     let load = client.wait(client.load(b"no module"));
     assert!(matches!(load, Err(Error::Refused(_))));
     let spin = client

@@ -1,7 +1,7 @@
 //! What clients submit, as records in the control store have it.
 //!
-//! Owns these layouts: a change of the wire leaves them as they are. Must not: change them, unless their records get another
-//! version.
+//! Owns these layouts: a field that is new on the wire leaves them as they are. What is in the fields is laid out as on the wire.
+//! Must not: change, unless the records get another version.
 //!
 //! They have no field for secrets: one is a variable whose name begins with `=`, as none of an environment does
 //! ([`Grants::check`](wasmrun_engine::Grants::check)).
