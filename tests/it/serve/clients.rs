@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rcgen::{CertificateParams, KeyPair};
+use rcgen::{CertificateParams, DnType, KeyPair};
 use wasmrun_tests::{assert_says, scratch, skipped};
 
 use super::{SOON, Service, curl, serve};
@@ -85,9 +85,12 @@ fn a_certificate_makes_it_https() {
 }
 
 /// The files of a certificate for localhost and of its key.
-fn certificate(dir: &Path) -> (String, String) {
+pub(super) fn certificate(dir: &Path) -> (String, String) {
     let key = KeyPair::generate().expect("a key can be made");
-    let params = CertificateParams::new(["localhost".to_owned()]).expect("it is a name");
+    let mut params = CertificateParams::new(["localhost".to_owned()]).expect("it is a name");
+    // Two in one file are told apart by their names.
+    let name = dir.display().to_string();
+    params.distinguished_name.push(DnType::CommonName, name);
     let cert = params.self_signed(&key).expect("it is ours");
     let write = |name: &str, text: String| {
         let path = dir.join(name);

@@ -2,14 +2,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::thread;
 
 use serde_json::{Value as Json, json};
 use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
 
+use super::clients::certificate;
 use super::service::second_version;
-use super::{Answer, Connection, address};
+use super::{Answer, Connection, address, curl};
 use crate::cluster::Member;
 use crate::faults::eventually;
 
@@ -104,6 +106,13 @@ impl Host {
             }
         });
     }
+}
+
+/// What a client of this node gets that trusts these certificates alone, and curl's exit code.
+fn https(at: SocketAddr, trusted: &str, path: &str) -> (String, Option<i32>) {
+    let resolve = format!("localhost:{PORT}:{}", at.ip());
+    let url = format!("https://localhost:{PORT}{path}");
+    curl(["--cacert", trusted, "--resolve", &resolve, &url])
 }
 
 /// Three nodes that know each other.
@@ -222,6 +231,121 @@ fn a_service_is_replaced_at_all_nodes_without_a_failed_request() {
     ];
     let moved = a.member.command(&elsewhere).arg(&second).fails(2);
     assert_says(&moved, &["listens at :8080", "stop it first"]);
+}
+
+/// The options of a certificate and its key.
+fn tls<'a>(cert: &'a str, key: &'a str) -> [&'a str; 4] {
+    ["--tls-cert", cert, "--tls-key", key]
+}
+
+/// Whether a file in a folder holds this text.
+fn holds(folder: &Path, text: &str) -> bool {
+    let mut grep = Command::new("grep");
+    let grep = grep.args(["-rqaF", "-e", text]).arg(folder);
+    let code = grep.status().expect("there is grep").code();
+    assert!(matches!(code, Some(0 | 1)), "{code:?}");
+    code == Some(0)
+}
+
+#[test]
+fn a_service_with_tls_is_at_every_node_and_there_again_when_all_were_stopped() {
+    let [mut a, mut b, mut c] = three();
+    let dir = scratch();
+    let (cert, key) = certificate(dir.path());
+    let served = b.serve(&guest("web"));
+    let served = served.args(tls(&cert, &key)).run();
+    assert_eq!(served.code, Some(0), "{served}");
+    let said = format!("serving shop at https://{}\n", b.at);
+    assert_eq!(served.stdout_text(), said);
+    assert!(!served.stderr.contains("warning"), "{served}");
+    let version = ("version 1 of web\n".to_owned(), Some(0));
+    for host in [&a, &b, &c] {
+        assert_eq!(https(host.at, &cert, "/version"), version);
+    }
+    for row in a.services() {
+        let url = row["url"].as_str().expect("it has one");
+        assert!(url.starts_with("https://"), "{row}");
+    }
+    // The control store has the certificate as it is, and the key sealed.
+    let second_line = |file: &str| {
+        let pem = std::fs::read_to_string(file).expect("it is there");
+        pem.lines().nth(2).expect("it has one").to_owned()
+    };
+    assert!(holds(&a.member.state(), &second_line(&cert)));
+    assert!(!holds(&a.member.state(), &second_line(&key)));
+    b.member.kill();
+    for host in [&a, &c] {
+        assert_eq!(https(host.at, &cert, "/version"), version);
+    }
+    for host in [&mut c, &mut a] {
+        host.member.stop();
+    }
+    a.start(&["--head"]);
+    for host in [&mut b, &mut c] {
+        host.start(&["--join"]);
+    }
+    c.wait_for(&[("a", "listening"), ("b", "listening"), ("c", "listening")]);
+    for host in [&a, &b, &c] {
+        assert_eq!(https(host.at, &cert, "/version"), version);
+    }
+}
+
+#[test]
+fn a_certificate_is_renewed_at_all_nodes_without_a_failed_request() {
+    let [a, b, c] = three();
+    b.waits_for_views();
+    let dirs = [scratch(), scratch()];
+    let [(first, first_key), (next, next_key)] =
+        [&dirs[0], &dirs[1]].map(|it| certificate(it.path()));
+    let both = [&first, &next].map(|it| std::fs::read_to_string(it).expect("it is there"));
+    let trusted = dirs[0].path().join("both.pem").display().to_string();
+    std::fs::write(&trusted, both.concat()).expect("there is room");
+    let second = dirs[1].path().join("second.wasm");
+    std::fs::write(&second, second_version()).expect("there is room");
+    a.serve(&guest("web")).args(tls(&first, &first_key)).ok();
+    let is_over = &AtomicBool::new(false);
+    let trusted = &*trusted;
+    thread::scope(|scope| {
+        let asking = [a.at, b.at, c.at].map(|at| {
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let (printed, code) = https(at, trusted, "/version");
+                    assert_eq!(code, Some(0), "{printed}");
+                }
+            })
+        });
+        let renewed = b.serve(&second).args(tls(&next, &next_key)).run();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(renewed.code, Some(0), "{renewed}");
+        assert!(!renewed.stderr.contains("warning"), "{renewed}");
+        for asking in asking {
+            asking.join().expect("no request fails");
+        }
+    });
+    let version = ("version 2 of web\n".to_owned(), Some(0));
+    for host in [&a, &b, &c] {
+        assert_eq!(https(host.at, &next, "/version"), version);
+        // curl's code for a certificate that it does not trust.
+        assert_eq!(https(host.at, &first, "/version").1, Some(60));
+    }
+    let mixed = c.serve(&second).args(tls(&next, &first_key)).fails(2);
+    assert_says(&mixed, &["it is not that of the certificate"]);
+    let plain = c.serve(&second).fails(2);
+    assert_says(&plain, &["with TLS, which stays as it is"]);
+    assert_eq!(https(c.at, &next, "/version"), version);
+    // The scheme is the client's where another node answers, too.
+    c.member.command(&["node", "drain", "b"]).ok();
+    eventually("requests are answered elsewhere", || {
+        let before = b.own_row()["requests"].clone();
+        let (printed, code) = https(b.at, &next, "/headers");
+        assert_eq!(code, Some(0), "{printed}");
+        assert_says(&printed, &["scheme Some(Scheme::Https)\n"]);
+        let after = b.own_row()["requests"].clone();
+        match before == after {
+            true => Ok(()),
+            false => Err(after),
+        }
+    });
 }
 
 #[test]

@@ -189,7 +189,7 @@ pub struct Serve {
     /// What each may reach.
     pub grants: Grants,
     /// Whether it goes on without the session, until it is stopped. In a cluster every node serves it then, unless it has
-    /// what only one node has: TLS, a folder, or a port that the node chooses.
+    /// what only one node has: a folder, or a port that the node chooses.
     pub is_detached: bool,
 }
 

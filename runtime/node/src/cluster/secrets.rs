@@ -15,7 +15,7 @@ use wasmrun_control::records::{self, Record, SECRETS};
 use wasmrun_control::{Changes, ControlStore, Entry, Error, Event, Revision, Watch};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::secret::SecretName;
-use wasmrun_net::{KeyId, SecretKey, SecretKeyError};
+use wasmrun_net::{KeyId, Plain, Sealed, SecretKey, SecretKeyError};
 
 use super::protocol::{Request, Response};
 use super::watched::{self, Applied, Follow, Next};
@@ -140,6 +140,26 @@ impl Cluster {
         name: &SecretName,
     ) -> Result<(), SecretError> {
         self.changed(self.secrets.remove(tenant, name)).await
+    }
+
+    /// Seals what nodes alone may read, under a name that no secret has.
+    ///
+    /// # Errors
+    /// When the key is not to be had.
+    pub(super) async fn seal(&self, name: &str, value: &[u8]) -> Result<Sealed, SecretError> {
+        Ok(self.key_to_seal().await?.seal(name, value))
+    }
+
+    /// Opens that. None if it was sealed with another key or under another name, or was altered.
+    ///
+    /// # Errors
+    /// When the key is not to be had.
+    pub(super) async fn unseal(
+        &self,
+        name: &str,
+        sealed: &Sealed,
+    ) -> Result<Option<Plain>, SecretError> {
+        Ok(self.key(sealed.key()).await?.open(name, sealed))
     }
 
     /// The key by which others will open what is sealed now: the head's, where that says which.

@@ -1,7 +1,7 @@
 //! HTTP services of the cluster, in the control store: what every node is to serve.
 //!
-//! Owns the record of each, its changes, and the watch by which a node hears of them. Must not: serve anything; that is the
-//! server's.
+//! Owns the record of each, its changes, the watch by which a node hears of them, and sealing the keys of their certificates.
+//! Must not: serve anything; that is the server's.
 //!
 //! A service has one record, and no owner: each node serves what has one. So there is nothing to adopt when a node is lost.
 //! Invariant: a record that cannot be read changes nothing.
@@ -16,12 +16,13 @@ use wasmrun_control::{Changes, ControlStore, Entry, Error, Event, Revision, Watc
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::NodeId;
 use wasmrun_model::resource::Request;
-use wasmrun_model::wire::Serve;
-use wasmrun_net::{ByteStream, ConnectError};
+use wasmrun_model::wire::{Bytes, Serve};
+use wasmrun_net::{ByteStream, ConnectError, Sealed};
 
 use super::Cluster;
 use super::watched::{self, Applied, Follow, Next};
 use crate::records::submitted;
+use crate::guests::secrets::SecretError;
 
 /// The most bytes of a record.
 const MOST_BYTES: usize = 256 << 10;
@@ -38,6 +39,7 @@ pub(crate) type Wanted = Arc<BTreeMap<ServiceKey, Arc<ServiceRecord>>>;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ServiceRecord {
     pub(crate) tenant: TenantName,
+    /// With TLS, the private key is sealed: [`Cluster::seal_key`].
     #[serde(with = "submitted::Serve")]
     pub(crate) serve: Serve,
     /// How long the module is.
@@ -79,6 +81,15 @@ pub(crate) enum ServicesError {
         most = MOST_BYTES
     )]
     TooLarge(usize),
+    /// There is no key of the cluster for its private key.
+    #[error("the private key of the service: {0}")]
+    Key(SecretError),
+    /// No key of the cluster opens its private key.
+    #[error(
+        "the private key of the service cannot be read: it was sealed with another key than the cluster has now, or was altered; \
+         restore secrets.key at the head from a backup, or serve it again with --tls-cert and --tls-key"
+    )]
+    Sealed,
     /// There are too many.
     #[error("a cluster has at most {most} services: stop one first", most = MOST_SERVICES)]
     TooMany,
@@ -194,6 +205,45 @@ impl Services {
     }
 }
 
+/// The private keys of certificates.
+impl Cluster {
+    /// What a record has in place of the private key of a service: nodes alone can open it.
+    ///
+    /// # Errors
+    /// When the cluster's key is not to be had.
+    pub(crate) async fn seal_key(
+        &self,
+        service: &ServiceKey,
+        key: &Bytes,
+    ) -> Result<Bytes, ServicesError> {
+        let sealed = self.seal(&bound(service), &key.0).await;
+        let sealed = sealed.map_err(ServicesError::Key)?;
+        let bytes = postcard::to_stdvec(&sealed);
+        Ok(Bytes(bytes.expect("it is numbers and bytes")))
+    }
+
+    /// The private key of a service, of what its record has.
+    ///
+    /// # Errors
+    /// When the cluster's key is not to be had, or another one has sealed it.
+    pub(crate) async fn open_key(
+        &self,
+        service: &ServiceKey,
+        sealed: &Bytes,
+    ) -> Result<Bytes, ServicesError> {
+        let sealed: Sealed = postcard::from_bytes(&sealed.0).map_err(|_| ServicesError::Sealed)?;
+        let opened = self.unseal(&bound(service), &sealed).await;
+        let plain = opened.map_err(ServicesError::Key)?;
+        let plain = plain.ok_or(ServicesError::Sealed)?;
+        Ok(Bytes(plain.to_vec()))
+    }
+}
+
+/// What a private key is bound to. The name of a tenant has no space, nor has what a secret is bound to.
+fn bound((tenant, name): &ServiceKey) -> String {
+    format!("service {tenant} {name}")
+}
+
 /// The way of a request to another node.
 impl Cluster {
     /// Who could take a request of a service that asks for this, if it asks for anything: the best first.
@@ -284,6 +334,7 @@ mod tests {
     use wasmrun_control::{Embedded, EmbeddedConfig, MonotonicClock};
     use wasmrun_model::id::Digest;
     use wasmrun_model::wire::{Grants, Limits, Listen, Terms};
+    use wasmrun_net::SecretKey;
 
     use super::*;
 
@@ -319,6 +370,20 @@ mod tests {
         assert_eq!(value[value.len() - 6..], *b"\x04\x05\x01b\x01\x06");
         assert_eq!(ServiceRecord::from_value(&value).unwrap(), record(9));
         assert!(ServiceRecord::from_value(b"p\x02").is_err());
+    }
+
+    #[test]
+    fn a_private_key_opens_for_its_own_service_alone() {
+        let service =
+            |tenant: &str, name: &str| -> ServiceKey { (tenant.parse().unwrap(), name.to_owned()) };
+        let key = SecretKey::generate();
+        let own = bound(&service("a", "b c"));
+        let sealed = key.seal(&own, b"pem");
+        assert!(key.open(&own, &sealed).is_some());
+        for (tenant, name) in [("a", "b"), ("b", "b c"), ("a/b", "c"), ("a", "c")] {
+            let other = bound(&service(tenant, name));
+            assert!(key.open(&other, &sealed).is_none(), "{other}");
+        }
     }
 
     #[tokio::test]

@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::Tls;
 use super::front::{Caller, Front};
 use super::passing::{self, Taken};
 use super::places::{client_of, most_of_one};
@@ -49,7 +50,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// Takes connections until it is told to stop, and ends when the last of them has.
 pub(super) async fn accept(
-    (listener, tls): (TcpListener, Option<TlsAcceptor>),
+    (listener, tls): (TcpListener, Option<Tls>),
     mut taken: mpsc::Receiver<Taken>,
     front: Arc<Front>,
     stop: CancellationToken,
@@ -73,7 +74,8 @@ pub(super) async fn accept(
                         _share: Some(share),
                         is_passed: false,
                     };
-                    connections.spawn(connection.run(stream, tls.clone()));
+                    let tls = tls.as_ref().map(|it| it.read().clone());
+                    connections.spawn(connection.run(stream, tls));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a service cannot take a connection");
@@ -88,7 +90,7 @@ pub(super) async fn accept(
                     _share: None,
                     is_passed: true,
                 };
-                connections.spawn(connection.take(taken));
+                connections.spawn(connection.take(taken, tls.is_some()));
             }
             Some(_) = connections.join_next() => {}
         }
@@ -169,10 +171,10 @@ impl Connection {
         counted.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Serves a request of another node, if there is room for it.
-    async fn take(self, Taken { mut stream, passed }: Taken) {
+    /// Serves a request of another node, if there is room for it. Its client has come by TLS if those do that come here.
+    async fn take(self, Taken { mut stream, passed }: Taken, is_tls: bool) {
         if self.front.takes(&passed) && passing::accept(&mut stream).await.is_ok() {
-            self.serve(stream, false).await;
+            self.serve(stream, is_tls).await;
         }
     }
 

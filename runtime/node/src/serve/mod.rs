@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -45,6 +46,9 @@ const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 const MOST_THREADS: usize = 4;
 /// How many requests of other nodes may wait to be looked at.
 const MOST_TAKEN: usize = 64;
+
+/// What TLS has that begins now. None that has begun sees a change of it.
+type Tls = Arc<RwLock<TlsAcceptor>>;
 
 /// Gets told of requests at their end.
 pub type AccessLog = Arc<dyn Fn(&Served) + Send + Sync>;
@@ -140,6 +144,7 @@ pub struct Service {
     front: Arc<Front>,
     address: SocketAddr,
     stop: CancellationToken,
+    tls: Option<Tls>,
     /// Takes requests that other nodes pass on.
     taker: mpsc::Sender<Taken>,
     accepting: Option<tokio::task::JoinHandle<()>>,
@@ -168,8 +173,8 @@ impl Service {
             return Err(StartServiceError::NothingRuns);
         }
         let tls = config.tls.as_ref();
-        let tls = tls.map(|(cert, key)| server_tls(cert, key, &PROTOCOLS));
-        let tls = tls.transpose()?.map(Arc::new).map(TlsAcceptor::from);
+        let tls = tls.map(|(cert, key)| acceptor(cert, key)).transpose()?;
+        let tls = tls.map(|it| Arc::new(RwLock::new(it)));
         let address = config.address;
         let listener = listen(address);
         let listener = listener.map_err(|source| StartServiceError::Listen { address, source })?;
@@ -196,12 +201,13 @@ impl Service {
         let stop = CancellationToken::new();
         let front = Arc::new(Front::new(client, answers, config));
         let (taker, taken) = mpsc::channel(MOST_TAKEN);
-        let accepting = listen::accept((listener, tls), taken, front.clone(), stop.clone());
+        let accepting = listen::accept((listener, tls.clone()), taken, front.clone(), stop.clone());
         let accepting = threads.spawn(accepting);
         Ok(Self {
             front,
             address,
             stop,
+            tls,
             taker,
             accepting: Some(accepting),
             threads: Some(threads),
@@ -218,8 +224,12 @@ impl Service {
         self.front.client().driver()
     }
 
-    /// Has all requests that come from now on answered by these. Those under way go on with what they have.
-    pub fn replace(&self, answers: Answers) {
+    /// Has all requests that come from now on answered by these, and connections that come find this certificate, if there is
+    /// TLS. Those that are there go on with what they have.
+    pub(crate) fn replace(&self, answers: Answers, tls: Option<TlsAcceptor>) {
+        if let (Some(own), Some(tls)) = (&self.tls, tls) {
+            *own.write() = tls;
+        }
         self.front.replace(answers);
     }
 
@@ -262,6 +272,15 @@ impl Service {
             None => true,
         }
     }
+}
+
+/// TLS with a certificate and its key, as PEM.
+///
+/// # Errors
+/// When they are of no use.
+pub(crate) fn acceptor(cert: &[u8], key: &[u8]) -> Result<TlsAcceptor, PemError> {
+    let config = server_tls(cert, key, &PROTOCOLS)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// Listens. A runtime that is dropped in another one panics: so this comes before there are threads.

@@ -15,11 +15,11 @@ use wasmrun_engine::Module;
 use wasmrun_model::access::Tenants;
 use wasmrun_model::id::DriverId;
 use wasmrun_model::wire::{
-    List, Refusal, RefusalKind, Response, Rows, Serve, ServiceRow, Silent, What,
+    List, Listen, Refusal, RefusalKind, Response, Rows, Serve, ServiceRow, Silent, What,
 };
 use wasmrun_net::ByteStream;
 
-use super::services::{MOST_SERVICES, Running};
+use super::services::{MOST_SERVICES, Running, scheme, tls_of};
 use crate::cluster::{ServiceKey, ServiceRecord, ServicesError, Wanted};
 use crate::peers::ask::{Answer, Asked, Question};
 use crate::records::ids::random;
@@ -103,7 +103,7 @@ impl Inner {
         failed.retain(|key, _| next(key).is_some());
         drop(failed);
         let is_over = |key: &ServiceKey, running: &mut Running| match (&running.record, next(key)) {
-            (Some(record), Some(next)) => record.serve.address != next.serve.address,
+            (Some(record), Some(next)) => place(record) != place(next),
             (Some(_), None) => true,
             (None, _) => false,
         };
@@ -138,11 +138,12 @@ impl Inner {
         if answers.as_ref() == Some(record) {
             return true;
         }
-        let answered = match self.answers_of(record).await {
-            Ok(answers) => self.answer_with(key, record, answers),
-            Err(why) => Err(why),
+        let answered = async {
+            let answers = self.answers_of(record).await?;
+            let serve = self.opened(key, record).await?;
+            self.answer_with(key, record, &serve, answers)
         };
-        let Err(why) = answered else {
+        let Err(why) = answered.await else {
             self.services.failed.lock().remove(key);
             return true;
         };
@@ -157,6 +158,17 @@ impl Inner {
         let grants = grants(&serve.grants).map_err(|why| why.message)?;
         let answers = Answers::new(&serve.name, &module, serve.routes.clone(), &asked, &grants);
         answers.map_err(|error| error.to_string())
+    }
+
+    /// What a record has to be served, with its private key.
+    async fn opened(&self, key: &ServiceKey, record: &ServiceRecord) -> Result<Serve, String> {
+        let mut serve = record.serve.clone();
+        if let Some((_, sealed)) = &mut serve.tls {
+            let cluster = self.cluster().ok_or("the node is in no cluster")?;
+            let opened = cluster.open_key(key, sealed).await;
+            *sealed = opened.map_err(|error| error.to_string())?;
+        }
+        Ok(serve)
     }
 
     async fn module_of(&self, record: &ServiceRecord) -> Result<Module, String> {
@@ -176,6 +188,7 @@ impl Inner {
         &self,
         key: &ServiceKey,
         record: &Arc<ServiceRecord>,
+        serve: &Serve,
         answers: Answers,
     ) -> Result<(), String> {
         let mut services = self.services.running.lock();
@@ -183,8 +196,9 @@ impl Inner {
             if running.record.is_none() {
                 return Err("this node alone has a service of that name: stop that first".into());
             }
-            running.service.replace(answers);
-            running.module = record.serve.module;
+            let tls = tls_of(serve).map_err(|error| error.to_string())?;
+            running.service.replace(answers, tls);
+            running.module = serve.module;
             running.record = Some(record.clone());
             running.outdated = None;
             return Ok(());
@@ -196,7 +210,7 @@ impl Inner {
         if services.len() >= MOST_SERVICES {
             return Err(format!("a node has at most {MOST_SERVICES} services"));
         }
-        let started = self.start_service(key, answers, &record.serve, &record.by);
+        let started = self.start_service(key, answers, serve, &record.by);
         let mut running = started.map_err(|error| error.to_string())?;
         running.record = Some(record.clone());
         if let Some(cluster) = self.cluster() {
@@ -254,10 +268,11 @@ impl Inner {
     }
 
     fn failed_row(&self, record: &ServiceRecord, why: String, job: DriverId) -> ServiceRow {
+        let scheme = scheme(record.serve.tls.is_some());
         ServiceRow {
             name: record.serve.name.clone(),
             tenant: record.tenant.clone(),
-            url: format!("http://{}", self.listen_address(&record.serve)),
+            url: format!("{scheme}://{}", self.listen_address(&record.serve)),
             node: self.name(),
             module: record.serve.module,
             job,
@@ -415,10 +430,13 @@ impl Session {
     pub(super) async fn serve_everywhere(
         &self,
         key: ServiceKey,
-        serve: Serve,
+        mut serve: Serve,
     ) -> Result<Response, Refusal> {
         let usage = |why: &str| refusal(RefusalKind::Usage, why);
         let inner = &self.inner;
+        let cluster = inner
+            .cluster()
+            .ok_or_else(|| usage("the node is in no cluster"))?;
         let is_own = {
             let services = inner.services.running.lock();
             services.get(&key).is_some_and(|it| it.record.is_none())
@@ -433,7 +451,11 @@ impl Session {
             .and_then(|it| it.modules().len(&serve.module));
         let module_bytes = module_bytes
             .ok_or_else(|| usage("the module is not in the node's state folder: see its log"))?;
-        let address = serve.address;
+        // What no node could use is refused before any tries.
+        tls_of(&serve).map_err(|why| refusal(RefusalKind::Usage, why))?;
+        if let Some((_, private)) = &mut serve.tls {
+            *private = cluster.seal_key(&key, private).await.map_err(refused)?;
+        }
         let record = ServiceRecord {
             tenant: key.0.clone(),
             serve,
@@ -442,16 +464,15 @@ impl Session {
             by: self.by.clone(),
             ending_ms: None,
         };
-        let cluster = inner
-            .cluster()
-            .ok_or_else(|| usage("the node is in no cluster"))?;
+        let listens = place(&record);
         let published = cluster.services().publish(record, |before| {
-            let known = before.serve.address;
-            match known == address {
+            let (known, is_tls) = place(before);
+            match (known, is_tls) == listens {
                 true => Ok(()),
                 false => Err(format!(
-                    "the service listens at {known}, which stays as it is when its module is replaced: name that, stop it \
-                     first, or use another name"
+                    "the service listens at {known}, {} TLS, which stays as it is when its module is replaced: name the same, \
+                     stop it first, or use another name",
+                    if is_tls { "with" } else { "without" }
                 )),
             }
         });
@@ -461,9 +482,14 @@ impl Session {
     }
 }
 
+/// Where a service listens, and whether by TLS: what no update changes.
+fn place(record: &ServiceRecord) -> (Listen, bool) {
+    (record.serve.address, record.serve.tls.is_some())
+}
+
 fn refused(error: ServicesError) -> Refusal {
     let kind = match error {
-        ServicesError::Store(_) => RefusalKind::Full,
+        ServicesError::Store(_) | ServicesError::Key(_) => RefusalKind::Full,
         _ => RefusalKind::Usage,
     };
     refusal(kind, error)

@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
 use wasmrun_engine::Listener;
 use wasmrun_model::access::Tenants;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, DriverId};
 use wasmrun_model::wire::{List, Output, Refusal, RefusalKind, Response, Serve, ServiceRow};
+use wasmrun_net::PemError;
 
 use super::Inner;
 use super::given::grants;
@@ -30,6 +32,7 @@ use crate::records::ids::random;
 use crate::records::log::Log;
 use crate::serve::{
     AccessLog, Answers, AnswersError, Service, ServiceConfig, ServiceStats, StartServiceError,
+    acceptor,
 };
 
 /// How many services a node has at most.
@@ -123,7 +126,8 @@ impl Session {
         let mut services = self.inner.services.running.lock();
         if let Some(running) = services.get_mut(&key) {
             self.may_replace(running, serve)?;
-            running.service.replace(answers);
+            let tls = tls_of(serve).map_err(|why| refusal(RefusalKind::Usage, why))?;
+            running.service.replace(answers, tls);
             running.module = serve.module;
             return Ok(self.inner.service_row(&key, running));
         }
@@ -250,7 +254,7 @@ impl Inner {
 
     pub(super) fn service_row(&self, (tenant, name): &ServiceKey, running: &Running) -> ServiceRow {
         let stats = running.service.stats();
-        let scheme = if running.is_tls { "https" } else { "http" };
+        let scheme = scheme(running.is_tls);
         let requests = stats.requests();
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let answers = running.record.as_ref().map_or(0, |it| it.generation);
@@ -330,12 +334,23 @@ impl Inner {
     }
 }
 
+/// What its URL begins with.
+pub(super) fn scheme(is_tls: bool) -> &'static str {
+    match is_tls {
+        true => "https",
+        false => "http",
+    }
+}
+
+/// What a service has connections find.
+pub(super) fn tls_of(serve: &Serve) -> Result<Option<TlsAcceptor>, PemError> {
+    let tls = serve.tls.as_ref();
+    tls.map(|(cert, key)| acceptor(&cert.0, &key.0)).transpose()
+}
+
 /// Why only one node of a cluster serves this.
 fn why_alone(serve: &Serve) -> Option<&'static str> {
-    if serve.tls.is_some() {
-        // Its record would have the key, for all who can read the control store.
-        Some("it has TLS, whose key stays at this node")
-    } else if !serve.grants.dirs.is_empty() {
+    if !serve.grants.dirs.is_empty() {
         Some("it has a folder of this machine")
     } else if serve.address.port() == 0 {
         Some("its port is one that this node chooses")
