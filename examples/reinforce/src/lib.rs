@@ -4,6 +4,15 @@
 //! wasmrun submit target/guests/reinforce.wasm --invoke 'train(6, 4, 100)'
 //! ```
 //!
+//! Trains, simulates and serves: the three of the Ray paper in one program. Where there is an actor `policy`, it has each policy
+//! as soon as that is made, and routes of HTTP call it meanwhile:
+//!
+//! ```text
+//! wasmrun actor create target/guests/reinforce.wasm policy-server --name policy
+//! wasmrun serve target/guests/reinforce.wasm --route 'GET /act=actor:policy.act'
+//! curl 'http://127.0.0.1:8080/act?position=0&speed=0&angle=0.05&spin=0'
+//! ```
+//!
 //! The loop of the Ray paper (Moritz et al., 2018, figure 3): simulators are actors that play with the
 //! policy they are given, updates are tasks. Here the update takes the rollouts of the fastest simulators,
 //! `wait` tells which those are, and nobody stands still: rollouts with the next policy are called for
@@ -30,6 +39,8 @@ mod app {
     const SOLVED_STEPS: f64 = 475.0;
     /// … unless it was lucky: so many updates in a row must find it so.
     const SOLVED_UPDATES: u32 = 3;
+    /// The name of the actor that serves.
+    const SERVER: &str = "policy";
 
     /// What to do in which state, and how it came about.
     #[derive(Clone, Debug, PartialEq)]
@@ -96,6 +107,50 @@ mod app {
         }
     }
 
+    /// What to do.
+    #[derive(Clone, Debug, PartialEq)]
+    pub struct Action {
+        /// Whether to push the cart to the right; else to the left.
+        pub right: bool,
+        /// How likely the policy is to push to the right.
+        pub chance: f64,
+        /// How many updates made the policy.
+        pub generation: u32,
+    }
+
+    /// Says what to do, by the newest policy that it knows. It holds no CPU while nobody asks.
+    #[actor(cpus = 0, memory = "16MiB")]
+    pub struct PolicyServer {
+        weights: Vec<f64>,
+        generation: u32,
+    }
+
+    #[actor]
+    impl PolicyServer {
+        pub fn new() -> Self {
+            PolicyServer {
+                weights: policy::first(),
+                generation: 0,
+            }
+        }
+
+        /// Has this policy from now on.
+        pub fn take(&mut self, policy: Policy) {
+            self.weights = policy.weights;
+            self.generation = policy.generation;
+        }
+
+        /// What to do with a cart and a pole that are so.
+        pub fn act(&mut self, position: f64, speed: f64, angle: f64, spin: f64) -> Action {
+            let chance = policy::chance(&self.weights, &[position, speed, angle, spin]);
+            Action {
+                right: chance > 0.5,
+                chance,
+                generation: self.generation,
+            }
+        }
+    }
+
     /// The policy that knows nothing. A result, so that its future is one of `update`.
     #[task]
     pub fn first() -> Result<Policy, Error> {
@@ -135,6 +190,8 @@ mod app {
                  at least one of each, and no more than there are"
             ));
         }
+        // Nobody has to be served.
+        let server = PolicyServer::find(SERVER).ok();
         let mut policy = first::remote();
         let mut running = Vec::new();
         for seed in 0..simulators {
@@ -156,6 +213,11 @@ mod app {
             );
 
             let now = policy.get()?;
+            if let Some(server) = &server
+                && let Err(error) = server.take(&policy).get()
+            {
+                eprintln!("the policy is not served: {error}");
+            }
             first_steps.get_or_insert(now.mean_steps);
             let bar = "█".repeat((now.mean_steps / 10.0) as usize);
             let (update, steps) = (now.generation, now.mean_steps);
@@ -247,6 +309,17 @@ mod app {
             let learned = train::remote(4, 4, 60).get().unwrap();
             assert!(learned.first_steps < 60.0, "{learned:?}");
             assert!(learned.last_steps > 400.0, "{learned:?}");
+        }
+
+        #[test]
+        fn the_server_has_the_last_policy() {
+            let server = PolicyServer::options().name(SERVER).create().unwrap();
+            let act = || server.act(0.0, 0.0, 0.1, 0.0).get().unwrap();
+            assert_eq!((act().generation, act().chance), (0, 0.5));
+            let learned = train::remote(4, 4, 20).get().unwrap();
+            assert_eq!(act().generation, learned.updates);
+            // It leans to the right, and so does the cart.
+            assert!(act().right, "{learned:?}");
         }
 
         #[test]

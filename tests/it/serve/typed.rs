@@ -1,9 +1,10 @@
 //! Functions that requests call by routes.
 
 use serde_json::{Value as Json, json};
-use wasmrun_tests::assert_says;
+use wasmrun_tests::{assert_says, guest};
 
 use super::{Answer, Service, serve};
+use crate::node::Node;
 
 /// A request with a body of JSON.
 #[track_caller]
@@ -97,6 +98,41 @@ fn parameters_come_from_paths_and_queries() {
     assert!(trap["task"].is_string(), "{trap}");
     service.ask("POST /spin").problem(504);
     assert_eq!(json("GET /numbers/8"), 8);
+}
+
+#[test]
+fn a_policy_answers_while_it_is_trained() {
+    let node = Node::start();
+    let module = guest("reinforce");
+    let create = node.wasmrun(["actor", "create"]).arg(&module);
+    create.args(["policy-server", "--name", "policy"]).ok();
+    let serve = node.wasmrun(["serve", "--listen", "127.0.0.1:0"]);
+    let route = ["--route", "GET /act=actor:policy.act"];
+    let service = Service::start(serve.arg(&module).args(route));
+    let generation = || {
+        let action = service.get("/act?position=0&speed=0&angle=0.05&spin=0");
+        let action = action.json(200, "application/json");
+        assert!(action["right"].is_boolean(), "{action}");
+        action["generation"].as_u64().expect("a number")
+    };
+    assert_eq!(generation(), 0);
+    let train = node.wasmrun(["submit"]).arg(&module);
+    let mut train = train.args(["--invoke", "train(6, 4, 100)"]).start();
+    let mut seen = vec![0];
+    while train.is_running() {
+        seen.push(generation());
+    }
+    assert!(seen.is_sorted(), "{seen:?}");
+    seen.dedup();
+    // The first, the last, and some while it went on.
+    assert!(seen.len() > 3, "{seen:?}");
+    let problem = service.get("/act?position=x&speed=0&angle=0&spin=0");
+    let problem = problem.problem(400);
+    assert_eq!(problem["errors"][0]["parameter"], "position", "{problem}");
+    let ended = train.end();
+    assert_eq!(ended.code, Some(0), "{ended}");
+    let updates = format!("updates: {},", generation());
+    assert_says(&ended.stdout_text(), &[&updates]);
 }
 
 #[test]
