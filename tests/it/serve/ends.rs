@@ -53,6 +53,15 @@ fn an_answer_that_fails_in_the_middle_is_cut_off() {
 }
 
 #[test]
+fn a_second_answer_fails_its_handler_and_is_not_sent() {
+    let service = Service::web(&[]);
+    let twice = service.get("/twice");
+    assert_eq!((twice.status, &*twice.body), (200, "the first\n"));
+    assert!(!twice.is_whole, "{twice:?}");
+    service.is_well();
+}
+
+#[test]
 fn a_client_that_goes_cancels_its_handler() {
     let node = Node::start();
     let service = Service::of_node(&node, &[]);

@@ -7,6 +7,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use wasmrun_tests::assert_says;
 
 use super::{Answer, Connection, Service};
+use crate::faults::eventually;
+use crate::node::Node;
 
 /// Connections that ask nothing.
 const IDLE: u64 = 2000;
@@ -48,6 +50,33 @@ fn requests_do_not_wait_for_ever() {
     let gone = service.get("/hello");
     gone.problem(503);
     assert!(gone.header("retry-after").is_some(), "{gone:?}");
+}
+
+#[test]
+fn a_flood_is_refused_and_what_waits_is_answered() {
+    let node = Node::start();
+    let few = ["--concurrency", "1", "--queue", "4", "--queue-wait", "100s"];
+    let service = Service::of_node(&node, &few);
+    let mut slow = Connection::slow(service.address);
+    let flood: Vec<Connection> = (0..100)
+        .map(|_| {
+            let mut client = service.open();
+            client.begin("GET /hello", "Connection: close\r\n");
+            client
+        })
+        .collect();
+    eventually("all but those that wait are refused", || {
+        let listed = node.wasmrun(["list", "services"]).json(0);
+        match &listed["services"][0]["refused"] {
+            refused if refused == 96 => Ok(()),
+            refused => Err(refused.clone()),
+        }
+    });
+    slow.last_piece();
+    let statuses = flood.into_iter().map(|client| client.answer().status);
+    let mut statuses: Vec<u16> = statuses.collect();
+    statuses.sort_unstable();
+    assert_eq!(statuses, [[200; 4].as_slice(), &[503; 96]].concat());
 }
 
 #[test]
@@ -98,6 +127,46 @@ fn what_is_no_request_is_refused() {
     }
     let many: String = (0..200).map(|n| format!("X-{n}: y\r\n")).collect();
     assert_eq!(says(&format!("{get}Host: a\r\n{many}\r\n")).status, 431);
+    service.is_well();
+}
+
+#[test]
+fn a_body_ends_where_its_head_says_for_all_or_the_request_is_refused() {
+    let service = Service::web(&[]);
+    let says = |line: &str, rest: &str| {
+        let mut client = service.open();
+        client.send(&format!("{line}\r\nHost: localhost\r\n{rest}"));
+        String::from_utf8(client.rest()).expect("it is text")
+    };
+    let post = "POST /echo HTTP/1.1";
+    let (chunked, length) = ("Transfer-Encoding: chunked\r\n", "Content-Length: 5\r\n");
+    // What stands behind the shorter of two bodies is no request.
+    let hidden = "\r\n0\r\n\r\nGET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for both in [[chunked, length], [length, chunked]] {
+        let said = says(post, &format!("{}{hidden}", both.concat()));
+        assert!(!said.contains("hello"), "{said}");
+        assert_eq!(said.matches("HTTP/1.1 ").count(), 1, "{said}");
+    }
+    for header in [
+        "Transfer-Encoding: xchunked",
+        "Transfer-Encoding: chunked, identity",
+        "Transfer-Encoding : chunked",
+        "Content-Length: +5",
+        "Content-Length: 5, 6",
+        "X: a\rb",
+        "X: a\0b",
+    ] {
+        let said = says(post, &format!("{header}\r\n{hidden}"));
+        assert!(said.starts_with("HTTP/1.1 400 "), "{header:?}: {said}");
+        assert_eq!(said.matches("HTTP/1.1 ").count(), 1, "{header:?}: {said}");
+    }
+    let old = says("POST /echo HTTP/1.0", &format!("{chunked}{hidden}"));
+    assert!(old.contains(" 400 ") && !old.contains("hello"), "{old}");
+    // A piece of no length or of one that no number has.
+    for length in ["xyz", "-1", "fffffffffffffffff"] {
+        let said = says(post, &format!("{chunked}\r\n{length}\r\nabc\r\n0\r\n\r\n"));
+        assert!(!said.ends_with("0\r\n\r\n"), "{length}: {said}");
+    }
     service.is_well();
 }
 

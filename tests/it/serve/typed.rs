@@ -152,6 +152,21 @@ fn pages_of_other_sites_send_no_body() {
 }
 
 #[test]
+fn a_body_without_end_is_too_large() {
+    let options = ["--max-arguments", "1KiB", "--concurrency", "1"];
+    let route = ["--route", "POST /texts=echo-string"];
+    let service = Service::start(serve("fixture", &[options.as_slice(), &route].concat()));
+    let mut endless = service.open();
+    let headers =
+        "Connection: close\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
+    endless.begin("POST /texts", headers);
+    endless.piece(&"\"".repeat(2 << 10));
+    endless.answer().problem(413);
+    let answer = send(&service, "POST /texts", "\"a\"");
+    assert_eq!(answer.json(200, "application/json"), "a");
+}
+
+#[test]
 fn a_body_that_takes_its_time_keeps_nobody_from_being_served() {
     let options = ["--time-limit", "1s", "--concurrency", "1"];
     let route = ["--route", "POST /texts=echo-string"];

@@ -78,6 +78,14 @@ impl Guest for Server {
                 panic!("asked to, in the middle of the answer");
             }
             "/never" => drop(response),
+            "/twice" => {
+                let given = response.handle();
+                let (_body, mut stream) = begin(response, 200, &[]);
+                write(&mut stream, b"the first\n");
+                // SAFETY: it is a number. The host sees that it stands for nothing any more.
+                let again = unsafe { ResponseOutparam::from_handle(given) };
+                ResponseOutparam::set(again, Ok(OutgoingResponse::new(Fields::new())));
+            }
             "/hang" => loop {
                 black_box(());
             },
