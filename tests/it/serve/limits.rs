@@ -226,9 +226,13 @@ fn idle_connections_keep_nobody_from_being_served() {
     // The service inherits it.
     setrlimit(Resource::Nofile, raised).expect("anybody may go up to the most");
     let most = limits.maximum.map_or(IDLE, |most| IDLE.min(most / 4));
-    let service = Service::web(&[]);
+    let node = Node::start();
+    let service = Service::of_node(&node, &[]);
+    let other = Service::of_node(&node, &["--tenant", "other"]);
     let idle: Vec<Connection> = (0..most).map(|_| service.open()).collect();
     service.is_well();
+    other.is_well();
+    assert_eq!(node.submit("add(1, 2)").ok(), "3\n");
     // Each of them may still ask.
     for mut connection in idle.into_iter().step_by(100) {
         connection.begin("GET /hello", "");
