@@ -27,14 +27,14 @@ fn own_ip() -> IpAddr {
 }
 
 /// A node with an address of its own.
-struct Host {
-    member: Member,
+pub(super) struct Host {
+    pub(super) member: Member,
     listen: String,
-    at: SocketAddr,
+    pub(super) at: SocketAddr,
 }
 
 impl Host {
-    fn new(name: &'static str) -> Self {
+    pub(super) fn new(name: &'static str) -> Self {
         let ip = own_ip();
         Self {
             member: Member::new(name),

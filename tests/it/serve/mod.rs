@@ -9,6 +9,7 @@ mod ends;
 mod everywhere;
 mod limits;
 mod p3;
+mod page;
 mod service;
 mod typed;
 

@@ -8,7 +8,7 @@ use crate::node::Node;
 
 /// A request with a body of JSON.
 #[track_caller]
-fn send(service: &Service, line: &str, body: &str) -> Answer {
+pub(super) fn send(service: &Service, line: &str, body: &str) -> Answer {
     let mut client = service.open();
     let headers = format!(
         "Connection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
