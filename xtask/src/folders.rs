@@ -45,10 +45,6 @@ const ALLOWED: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     (
-        "node",
-        &[("server", "server/durable"), ("server/durable", "server")],
-    ),
-    (
         "store",
         &[
             (".", "segment"),

@@ -9,11 +9,11 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ActorId;
 use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
 
-use super::durable::{Durable, StoredActor};
 use super::given::grants;
 use super::lookup::Meant;
 use super::out::Gone;
 use super::session::{Session, refusal};
+use super::stored::{Durable, StoredActor};
 use super::tasks::{only_one, refused};
 use super::watch::Watcher;
 use super::{Inner, views};

@@ -13,6 +13,7 @@ use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
 use super::Inner;
 use super::merge::best_of;
 use super::session::{Session, refusal};
+use super::stored::encoded;
 use super::views::{self, Asker};
 use crate::peers::ask::{Answer, Question};
 use crate::records::job::Argument;
@@ -53,11 +54,6 @@ pub(super) fn kept(submit: &wire::Submit, values: &[Argument]) -> Submitted {
         _ if values.len() != submit.values.len() || !values.iter().all(is_plain) => Err(NAMED),
         _ => Ok(encoded(submit)),
     }
-}
-
-/// As it is kept: so it takes what it counts.
-pub(super) fn encoded(submit: &wire::Submit) -> Vec<u8> {
-    postcard::to_allocvec(submit).expect("memory takes all that is written")
 }
 
 /// See the [module](self).

@@ -4,8 +4,8 @@
 //! what came of it. When the node is lost another one takes the records over, and goes on with the tasks as if they had
 //! been submitted there, under the same ids. A node that comes back goes on with what is still its own.
 //!
-//! Owns what is in a record, and when records are written, taken over and given up. Must not: be on the way of tasks
-//! that are not detached; decide who owns a record, which is `cluster/records`.
+//! Owns when records are written, taken over and given up; what is in them is in `stored`. Must not: be on the way of
+//! tasks that are not detached; decide who owns a record, which is `cluster/records`.
 //!
 //! Invariants: what is answered without a warning is in the control store, and its module at another node if there is
 //! one. A task whose record is another node's is cancelled and forgotten here.
@@ -13,31 +13,21 @@
 mod actors;
 mod adopt;
 mod groups;
-mod known;
 mod once;
-mod record;
 mod results;
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{Digest, GroupId, Incarnation, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{Digest, ObjectId, TaskId};
 use wasmrun_model::wire;
 
-pub(super) use self::record::{Origin, Stored, StoredActor};
-
-use self::actors::KeptActor;
-use self::known::{Ended, Known, Task};
-use self::record::Ending;
-use self::results::Placed;
 use super::Inner;
-use crate::cluster::{Receipt, RecordCounts, RecordId, Records, Written};
+use super::stored::{Durable, Ended, Ending, Keeping, MOST_BYTES, Origin, Pending, Stored};
+use crate::cluster::{RecordId, Records, Written};
 use crate::records::job::Argument;
 use crate::records::log::Log;
 use crate::records::task::Report;
@@ -48,8 +38,6 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const LITTLE_PATIENCE: Duration = Duration::from_millis(50);
 /// Why a task is not durable yet.
 const SILENT: &str = "the control store does not answer; when it does, the task will be kept";
-/// The most bytes of a record. Arguments are in it.
-const MOST_BYTES: usize = 256 << 10;
 
 /// How long to wait until a change of a record is written.
 fn patience<I: RecordId>(records: &Records<I>) -> Duration {
@@ -57,35 +45,6 @@ fn patience<I: RecordId>(records: &Records<I>) -> Duration {
         true => LITTLE_PATIENCE,
         false => PATIENCE,
     }
-}
-
-/// What a server keeps in the control store.
-pub(super) struct Durable {
-    records: Records,
-    /// Of placement groups.
-    groups: Records<GroupId>,
-    known: Mutex<Known>,
-    /// Actors that have records.
-    actors: Mutex<HashMap<TaskId, KeptActor>>,
-    /// Where large results are of tasks that have ended.
-    placed: Mutex<HashMap<TaskId, Placed>>,
-    /// The incarnation in which it was read last which records are this node's.
-    read_in: Mutex<Option<Incarnation>>,
-    /// The node is stopping: what ends now ends because of that, and is for others to go on with.
-    is_closed: AtomicBool,
-}
-
-/// A task's record, as long as the task lives.
-pub(super) struct Keeping {
-    task: TaskId,
-    stored: Stored,
-}
-
-/// A submission whose record is under way.
-pub(super) struct Pending {
-    task: TaskId,
-    module: (Digest, u64),
-    written: Option<Receipt>,
 }
 
 impl Durable {
@@ -108,116 +67,6 @@ impl Durable {
             bytes => Err(format!(
                 "with its arguments it has {bytes} bytes, and {MOST_BYTES} are kept at most"
             )),
-        }
-    }
-
-    /// Begins to write a record down.
-    pub(super) fn begin(&self, task: TaskId, stored: Stored) -> (Pending, Keeping) {
-        let module = (stored.submit.module, stored.module_bytes);
-        self.note(task, module, false);
-        let written = self.records.put(task, stored.to_value());
-        tracing::debug!(%task, "the record of a detached task is under way");
-        let pending = Pending {
-            task,
-            module,
-            written,
-        };
-        (pending, Keeping { task, stored })
-    }
-
-    /// False if it is known already.
-    fn note(&self, task: TaskId, (module, module_bytes): (Digest, u64), is_kept: bool) -> bool {
-        let known = Task {
-            module,
-            module_bytes,
-            is_kept,
-            ended: None,
-        };
-        let mut tasks = self.known.lock();
-        match tasks.tasks.entry(task) {
-            Entry::Occupied(_) => false,
-            Entry::Vacant(entry) => {
-                entry.insert(known);
-                true
-            }
-        }
-    }
-
-    fn knows(&self, task: &TaskId) -> bool {
-        self.known.lock().tasks.contains_key(task)
-    }
-
-    /// Whether a task's record is in the store; `None` if it has none, nor is about to.
-    fn is_kept(&self, task: &TaskId) -> Option<bool> {
-        self.known.lock().tasks.get(task).map(|task| task.is_kept)
-    }
-
-    /// Tasks whose records are in the store, by what that has said.
-    fn kept(&self) -> Vec<TaskId> {
-        let known = self.known.lock();
-        let kept = known.tasks.iter().filter(|(_, task)| task.is_kept);
-        kept.map(|(task, _)| *task).collect()
-    }
-
-    /// Modules of tasks that have not ended, or may be run again for their results, with their lengths; and the nodes
-    /// without which they must be found.
-    fn modules(&self) -> BTreeSet<(Digest, u64, Vec<NodeId>)> {
-        let placed = self.placed.lock();
-        let may_run_again = placed.values().filter_map(Placed::module);
-        let mut modules: BTreeSet<_> = may_run_again.collect();
-        drop(placed);
-        let known = self.known.lock();
-        let live = known.tasks.values().filter(|task| task.ended.is_none());
-        modules.extend(live.map(|it| (it.module, it.module_bytes, Vec::new())));
-        modules
-    }
-
-    /// How many bytes records have that keep what results were made of, and how many records have given that up for
-    /// others.
-    pub(super) fn lineage(&self) -> (u64, u64) {
-        let known = self.known.lock();
-        (known.lineage_bytes as u64, known.lineage_dropped)
-    }
-
-    /// Whether what this node takes for its own is that, by what was read in this incarnation. At its beginning it may
-    /// be others' by now.
-    pub(super) fn knows_own_in(&self, incarnation: Incarnation) -> bool {
-        *self.read_in.lock() == Some(incarnation)
-    }
-
-    /// It was read in that incarnation, and what is others' is given up.
-    fn own_is_known_in(&self, incarnation: Incarnation) {
-        *self.read_in.lock() = Some(incarnation);
-    }
-
-    /// Nothing more is written.
-    pub(super) fn close(&self) {
-        self.is_closed.store(true, Ordering::Release);
-    }
-
-    /// How many records were changed.
-    pub(super) fn counts(&self) -> RecordCounts {
-        self.records.counts() + self.groups.counts()
-    }
-
-    /// Whether nothing waits for the store.
-    pub(super) fn is_written(&self) -> bool {
-        self.records.is_written() && self.groups.is_written()
-    }
-
-    fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
-    }
-
-    /// A task's result was deleted, or an actor has ended.
-    pub(super) fn forget(&self, task: &TaskId) {
-        let actor = self.actors.lock().remove(task);
-        drop(actor);
-        drop(self.unplace(task));
-        let mut known = self.known.lock();
-        if known.remove(task) {
-            drop(known);
-            drop(self.records.delete(*task));
         }
     }
 }

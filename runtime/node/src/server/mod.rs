@@ -41,6 +41,7 @@ mod send;
 mod services;
 mod session;
 mod socket;
+mod stored;
 mod tasks;
 mod tenants;
 mod users;
@@ -67,9 +68,9 @@ pub use self::metrics::{DEFAULT_METRICS_PORT, Metrics, ServeMetricsError};
 pub use self::socket::ServeError;
 pub use self::users::{Users, UsersError};
 
-use self::durable::Durable;
 use self::registry::{Ends, Registry};
 use self::socket::Bound;
+use self::stored::Durable;
 use crate::audit::Audit;
 use crate::client::Client;
 use crate::cluster::{Clients, Cluster};

@@ -6,17 +6,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::{Mutex, MutexGuard};
-use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{DriverId, NodeId, ObjectId, TaskId};
-use wasmrun_model::task::Phase;
+use wasmrun_model::id::{DriverId, ObjectId, TaskId};
 use wasmrun_model::wire::Refusal;
 
 use super::again::Given;
 use super::loaded::LoadedModules;
+use super::stored::End;
 use super::views::one;
 use crate::records::log::Log;
 use crate::records::object::Object;
@@ -88,41 +87,12 @@ pub(super) struct Detached {
     pub(super) lasting: Option<Result<(), String>>,
 }
 
-#[derive(Clone)]
-pub(super) struct End {
-    pub(super) error: Option<TaskError>,
-    pub(super) waited: Duration,
-    pub(super) ran: Duration,
-    /// Which other node it ran at, if it did not run here.
-    pub(super) ran_at: Option<NodeId>,
-}
-
 /// An object that stays until it is deleted.
 #[derive(Clone)]
 pub(super) struct Kept {
     pub(super) object: Object,
     pub(super) tenant: TenantName,
     pub(super) size_bytes: u64,
-}
-
-impl End {
-    pub(super) fn of(report: &Report) -> Self {
-        Self {
-            error: report.result.as_ref().err().cloned(),
-            waited: report.waited,
-            ran: report.ran,
-            ran_at: report.ran_at,
-        }
-    }
-
-    /// How it ended.
-    pub(super) fn phase(&self) -> Phase {
-        match &self.error {
-            None => Phase::Finished,
-            Some(TaskError::Cancelled) => Phase::Cancelled,
-            Some(_) => Phase::Failed,
-        }
-    }
 }
 
 impl Default for Registry {

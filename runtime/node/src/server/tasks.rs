@@ -15,11 +15,11 @@ use wasmrun_model::wire::{self, Argument as Given, MAX_CALLS, Refusal, RefusalKi
 
 use super::Inner;
 use super::again::{self, Submitted};
-use super::durable::{Durable, Origin, Pending};
 use super::given::grants;
 use super::out::Gone;
 use super::registry::{Detached, Record};
 use super::session::{Session, refusal, too_many};
+use super::stored::{Durable, Origin, Pending};
 use super::watch::Watcher;
 use crate::client::Client;
 use crate::ledger::SubmitError;

@@ -11,9 +11,9 @@ use wasmrun_engine::{OutputChunk, OutputLog, OutputSource};
 use wasmrun_model::wire::{self, Bytes, Output, Response};
 
 use super::Inner;
-use super::durable::Keeping;
 use super::out::{Gone, Out, Pending};
 use super::requests::outputs;
+use super::stored::Keeping;
 use crate::client::Client;
 use crate::records::log::Log;
 use crate::records::object::{Object, Reference};

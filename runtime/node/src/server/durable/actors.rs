@@ -11,9 +11,9 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::wire;
 
-use super::record::{Origin, State, StoredActor};
-use super::{Durable, MOST_BYTES, Pending, Written, may_move};
+use super::may_move;
 use crate::client::CallError;
+use crate::cluster::Written;
 use crate::guests::names::NameError;
 use crate::records::actor::{ActorCell, Checkpoint};
 use crate::records::class::ActorJob;
@@ -24,20 +24,13 @@ use crate::records::task::{Notes, Report};
 use crate::server::Inner;
 use crate::server::actors::new_job;
 use crate::server::given::plain;
+use crate::server::stored::{Durable, KeptActor, MOST_BYTES, Origin, Pending, State, StoredActor};
 
 /// How often states are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// How soon a name is asked for again that is not free yet, and how often.
 const AGAIN: Duration = Duration::from_millis(500);
 const MOST_TRIES: u32 = 120;
-
-/// An actor that has a record.
-pub(super) struct KeptActor {
-    cell: Weak<ActorCell>,
-    stored: StoredActor,
-    /// Whether a change is on its way to the store: what comes meanwhile waits, as one.
-    is_writing: bool,
-}
 
 /// Ends the record of an actor that has ended.
 struct Ended {

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use wasmrun_control::Error;
+use wasmrun_control::records::Record as _;
 use wasmrun_engine::{Listener, Module};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
@@ -21,8 +22,6 @@ use wasmrun_model::id::{Digest, DriverId, NodeId, ObjectId, TaskId};
 use wasmrun_model::task::Attempt;
 use wasmrun_model::wire::{Refusal, RefusalKind};
 
-use super::record::{Ending, Kept, Origin, Record as _, Stored, StoredActor};
-use super::{Durable, Keeping};
 use crate::client::Client;
 use crate::cluster::{Cluster, Found, Heir, Records, look};
 use crate::ledger::jobs::About;
@@ -36,6 +35,7 @@ use crate::server::again;
 use crate::server::given::call_of;
 use crate::server::registry::{Detached, Record};
 use crate::server::session::refusal;
+use crate::server::stored::{Durable, Ending, Keeping, Kept, Origin, Stored, StoredActor, encoded};
 use crate::server::tasks::{OUTPUT_CHUNKS, new_job, plain_name};
 use crate::server::views;
 use crate::server::watch::Watcher;
@@ -456,7 +456,7 @@ impl Inner {
         let submitted = client.submit_as(task, first, &job, call);
         self.close_job(&client.driver());
         let handle = submitted.map_err(|error| crate::server::tasks::refused(&error))?;
-        let submitted = Ok(again::encoded(&stored.submit));
+        let submitted = Ok(encoded(&stored.submit));
         let name = stored.name.clone();
         self.record(&handle, name, &stored.tenant, log.clone(), submitted);
         self.registry().set_lasting(&task, Ok(()));
@@ -556,7 +556,7 @@ impl Inner {
             self.shared.history.add(&attempt);
         }
         let submitted = match (stored.has_given, has_module) {
-            (true, true) => Ok(again::encoded(&stored.submit)),
+            (true, true) => Ok(encoded(&stored.submit)),
             (true, false) => Err(again::NO_MODULE),
             (false, _) => Err(again::LARGE),
         };

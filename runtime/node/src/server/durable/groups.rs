@@ -17,10 +17,11 @@ use wasmrun_control::records::Record as _;
 use wasmrun_model::id::{GroupId, NodeId};
 
 use super::adopt::durable;
-use super::{Durable, MOST_BYTES, Written, patience};
-use crate::cluster::{Cluster, Found, Heir, Records, look};
+use super::patience;
+use crate::cluster::{Cluster, Found, Heir, Records, Written, look};
 use crate::ledger::GroupRecord;
 use crate::server::Inner;
+use crate::server::stored::{Durable, MOST_BYTES};
 
 /// Why a group is not durable yet.
 const SILENT: &str = "the control store does not answer; when it does, the group will be kept";

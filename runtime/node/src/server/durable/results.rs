@@ -13,60 +13,16 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
 use tokio::task::JoinHandle;
-use wasmrun_model::id::{Digest, NodeId, ObjectId, TaskId};
+use wasmrun_model::id::{NodeId, ObjectId, TaskId};
 
-use super::record::{Lineage, Stored};
-use super::{Durable, PATIENCE};
-use crate::peers::{CopyAt, Whereabouts};
-use crate::records::object::{Value, WeakValue};
+use super::PATIENCE;
+use crate::peers::Whereabouts;
+use crate::records::object::Value;
 use crate::server::Inner;
+use crate::server::stored::{Durable, Lineage, Placed, Stored};
 
 /// How many results are given to others at a time.
 const AT_A_TIME: usize = 8;
-
-/// A result that is not in its record.
-pub(super) struct Placed {
-    stored: Stored,
-    value: WeakValue,
-    /// Who has said that it keeps the result beyond this node.
-    safe_at: Option<NodeId>,
-    /// What keeps it there, where the value does not.
-    copy: Option<CopyAt>,
-}
-
-impl Placed {
-    /// What is needed to make the result again, if it can be: the module and its length, and the nodes that may be lost
-    /// when that is needed.
-    pub(super) fn module(&self) -> Option<(Digest, u64, Vec<NodeId>)> {
-        if !self.stored.has_lineage() {
-            return None;
-        }
-        let place = self.stored.ending.as_ref()?.place()?;
-        let (digest, len) = (self.stored.submit.module, self.stored.module_bytes);
-        Some((digest, len, place.holders.clone()))
-    }
-}
-
-impl Durable {
-    /// A task is not known any more. Its result, if there is one that somebody still has.
-    pub(super) fn unplace(&self, task: &TaskId) -> Option<Value> {
-        let placed = self.placed.lock().remove(task)?;
-        placed.value.upgrade()
-    }
-
-    /// A node keeps a copy of a result for us that it has had before. Whether we have asked it to.
-    pub(in crate::server) fn has_copy_again(&self, task: &TaskId, node: NodeId) -> bool {
-        let mut placed = self.placed.lock();
-        let copy = placed.get_mut(task).and_then(|it| it.copy.as_mut());
-        copy.filter(|copy| copy.node == node)
-            .map(CopyAt::is_kept_again)
-            .is_some()
-    }
-
-    pub(in crate::server) fn is_placed(&self, task: &TaskId) -> bool {
-        self.placed.lock().contains_key(task)
-    }
-}
 
 impl Inner {
     /// Where the result of a task is, if it is in stores and others may have it.

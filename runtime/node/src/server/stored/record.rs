@@ -3,13 +3,15 @@
 //! Owns its fields and their limits. A change that an older wasmrun would misread raises [`Record::VERSION`]: it is
 //! postcard, and has what a client submits in it, [as records have that](submitted).
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
-use wasmrun_control::records::Form;
-pub(super) use wasmrun_control::records::Record;
+use wasmrun_control::records::{Form, Record};
 use wasmrun_engine::OutputSource;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, DriverId, NodeId, ObjectId, TaskId};
+use wasmrun_model::task::Phase;
 use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{self, Bytes, WireError};
 
@@ -21,8 +23,6 @@ use crate::records::log::Log;
 use crate::records::object::Value;
 use crate::records::submitted;
 use crate::records::task::Report;
-use crate::server::again;
-use crate::server::registry::End;
 
 /// The largest result that is kept here, in bytes: a larger one is in stores, and the record says in whose.
 const MOST_RESULT_BYTES: usize = crate::guests::storing::INLINE_BYTES;
@@ -38,23 +38,23 @@ const MOST_STATE_BYTES: usize = 256 << 10;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(in crate::server) struct Stored {
     /// What people call it.
-    pub(super) name: String,
-    pub(super) tenant: TenantName,
+    pub(in crate::server) name: String,
+    pub(in crate::server) tenant: TenantName,
     /// How long the module is.
-    pub(super) module_bytes: u64,
+    pub(in crate::server) module_bytes: u64,
     /// What to run; without what it was given where there is no room for that.
     #[serde(with = "submitted::Submit")]
-    pub(super) submit: wire::Submit,
+    pub(in crate::server) submit: wire::Submit,
     /// How many nodes were lost that owned it and on which it had not ended.
-    pub(super) losses: u32,
-    pub(super) ending: Option<Ending>,
+    pub(in crate::server) losses: u32,
+    pub(in crate::server) ending: Option<Ending>,
     /// It stands before the rest: see [`Kept`]. An older wasmrun has kept none.
     #[serde(skip)]
-    pub(super) origin: Option<Origin>,
+    pub(in crate::server) origin: Option<Origin>,
     /// Whether `submit` has what the task was given. When it has ended it needs that only where its result is elsewhere
     /// (see [`Lineage`]), and has it in any case if that is little: a rerun asks for it.
     #[serde(skip)]
-    pub(super) has_given: bool,
+    pub(in crate::server) has_given: bool,
 }
 
 /// The job of a task or an actor, and how it began.
@@ -90,23 +90,23 @@ impl Origin {
 /// A detached actor that has restarts left.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(in crate::server) struct StoredActor {
-    pub(super) tenant: TenantName,
+    pub(in crate::server) tenant: TenantName,
     /// How long the module is.
-    pub(super) module_bytes: u64,
+    pub(in crate::server) module_bytes: u64,
     /// What to create.
-    #[serde(with = "submitted::Create")]
-    pub(super) create: wire::Create,
+    #[serde(with = "submitted::Submit")]
+    pub(in crate::server) submit: wire::Submit,
     /// How often it may still begin anew.
-    pub(super) restarts_left: u32,
-    pub(super) state: State,
+    pub(in crate::server) restarts_left: u32,
+    pub(in crate::server) state: State,
     /// As of a task.
     #[serde(skip)]
-    pub(super) origin: Option<Origin>,
+    pub(in crate::server) origin: Option<Origin>,
 }
 
 /// What the next generation of an actor begins with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum State {
+pub(in crate::server) enum State {
     /// Its constructor.
     Arguments,
     /// This one of its states.
@@ -117,7 +117,7 @@ pub(super) enum State {
 
 /// All that can be in a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) enum Kept {
+pub(in crate::server) enum Kept {
     /// As an older wasmrun has written it.
     Task(Box<Stored>),
     /// Likewise.
@@ -136,7 +136,7 @@ impl Record for Kept {
 
 impl Kept {
     /// The same, where a task or an actor knows what stands before it.
-    pub(super) fn with_origin(mut self) -> Self {
+    pub(in crate::server) fn with_origin(mut self) -> Self {
         match &mut self {
             Self::Task(stored) => stored.has_given = stored.needs_given(),
             Self::Actor(_) => {}
@@ -154,7 +154,7 @@ impl Kept {
     }
 
     /// Its module, and how long that is.
-    pub(super) fn module(&self) -> (Digest, u64) {
+    pub(in crate::server) fn module(&self) -> (Digest, u64) {
         match self {
             Self::Task(stored) | Self::TaskOf(_, stored) | Self::TaskFrom(_, _, stored) => {
                 (stored.submit.module, stored.module_bytes)
@@ -168,7 +168,7 @@ impl Kept {
 
 impl StoredActor {
     /// It as a value in the store.
-    pub(super) fn to_value(&self) -> bytes::Bytes {
+    pub(in crate::server) fn to_value(&self) -> bytes::Bytes {
         let stored = Box::new(self.clone());
         match &self.origin {
             Some(origin) => Kept::ActorFrom(origin.clone(), stored).to_value(),
@@ -177,13 +177,13 @@ impl StoredActor {
     }
 
     /// Where it comes from; a job of its own if that was not kept.
-    pub(super) fn origin(&self, creation: TaskId) -> Origin {
+    pub(in crate::server) fn origin(&self, creation: TaskId) -> Origin {
         let own = || Origin::own(creation, &self.create.class);
         self.origin.clone().unwrap_or_else(own)
     }
 
     /// The actor as it is now. False if nothing has changed.
-    pub(super) fn update(&mut self, actor: &ActorCell) -> bool {
+    pub(in crate::server) fn update(&mut self, actor: &ActorCell) -> bool {
         let state = actor.checkpoint().map(|checkpoint| {
             let known = match &self.state {
                 State::Arguments => 0,
@@ -208,9 +208,19 @@ impl StoredActor {
     }
 }
 
+/// What the registry knows of a task that has ended.
+#[derive(Clone)]
+pub(in crate::server) struct End {
+    pub(in crate::server) error: Option<TaskError>,
+    pub(in crate::server) waited: Duration,
+    pub(in crate::server) ran: Duration,
+    /// Which other node it ran at, if it did not run here.
+    pub(in crate::server) ran_at: Option<NodeId>,
+}
+
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Ending {
+pub(in crate::server) struct Ending {
     result: Result<Outcome, WireError>,
     waited_us: u64,
     ran_us: u64,
@@ -235,7 +245,7 @@ enum Outcome {
 
 /// Whether the record of a task that has ended still has what the task was given, so that its result can be reconstructed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Lineage {
+pub(in crate::server) enum Lineage {
     Kept,
     /// With that the record would be too large.
     TooLarge,
@@ -267,7 +277,7 @@ struct Written {
 }
 
 impl Stored {
-    pub(super) fn new(
+    pub(in crate::server) fn new(
         submit: wire::Submit,
         origin: Origin,
         name: &str,
@@ -287,7 +297,7 @@ impl Stored {
     }
 
     /// It as a value in the store.
-    pub(super) fn to_value(&self) -> bytes::Bytes {
+    pub(in crate::server) fn to_value(&self) -> bytes::Bytes {
         let stored = Box::new(self.clone());
         match &self.origin {
             Some(origin) => Kept::TaskFrom(origin.clone(), self.has_given, stored).to_value(),
@@ -296,7 +306,7 @@ impl Stored {
     }
 
     /// Where it comes from, with the name of its job that people see; a job of its own if that was not kept.
-    pub(super) fn origin(&self, task: TaskId) -> Origin {
+    pub(in crate::server) fn origin(&self, task: TaskId) -> Origin {
         let own = || Origin::own(task, &self.name);
         let mut origin = self.origin.clone().unwrap_or_else(own);
         if origin.job.name.is_empty() {
@@ -306,11 +316,11 @@ impl Stored {
     }
 
     /// The same, ended. What it was given stays where its result may have to be reconstructed, or if it is little.
-    pub(super) fn ended(mut self, ending: Ending) -> Self {
+    pub(in crate::server) fn ended(mut self, ending: Ending) -> Self {
         let has_lineage = ending.has_lineage();
         self.ending = Some(ending);
         if !has_lineage {
-            if again::encoded(&self.submit).len() > MOST_GIVEN_BYTES {
+            if encoded(&self.submit).len() > MOST_GIVEN_BYTES {
                 self.forget();
             }
         } else if self.to_value().len() > MOST_BYTES {
@@ -325,12 +335,12 @@ impl Stored {
     }
 
     /// Whether it has ended, and its result can be reconstructed of what is here.
-    pub(super) fn has_lineage(&self) -> bool {
+    pub(in crate::server) fn has_lineage(&self) -> bool {
         self.ending.as_ref().is_some_and(Ending::has_lineage)
     }
 
     /// Its result cannot be reconstructed any more, and why.
-    pub(super) fn forget_lineage(&mut self, why: Lineage) {
+    pub(in crate::server) fn forget_lineage(&mut self, why: Lineage) {
         if let Some(ending) = &mut self.ending
             && let Ok(Outcome::Made(_, lineage)) = &mut ending.result
         {
@@ -348,10 +358,35 @@ impl Stored {
     }
 }
 
+impl End {
+    pub(in crate::server) fn of(report: &Report) -> Self {
+        Self {
+            error: report.result.as_ref().err().cloned(),
+            waited: report.waited,
+            ran: report.ran,
+            ran_at: report.ran_at,
+        }
+    }
+
+    /// How it ended.
+    pub(in crate::server) fn phase(&self) -> Phase {
+        match &self.error {
+            None => Phase::Finished,
+            Some(TaskError::Cancelled) => Phase::Cancelled,
+            Some(_) => Phase::Failed,
+        }
+    }
+}
+
 impl Ending {
     /// `here` is where it was submitted, `place` where the result is, if not in messages.
-    pub(super) fn of(report: &Report, here: NodeId, log: &Log, place: Option<Whereabouts>) -> Self {
-        let us = |it: std::time::Duration| u64::try_from(it.as_micros()).unwrap_or(u64::MAX);
+    pub(in crate::server) fn of(
+        report: &Report,
+        here: NodeId,
+        log: &Log,
+        place: Option<Whereabouts>,
+    ) -> Self {
+        let us = |it: Duration| u64::try_from(it.as_micros()).unwrap_or(u64::MAX);
         Self {
             result: match &report.result {
                 Ok(value) => Ok(Outcome::of(value.as_ref(), place)),
@@ -365,7 +400,7 @@ impl Ending {
     }
 
     /// Where the result is, if it is not kept here.
-    pub(super) fn place(&self) -> Option<&Whereabouts> {
+    pub(in crate::server) fn place(&self) -> Option<&Whereabouts> {
         match &self.result {
             Ok(Outcome::Elsewhere(place) | Outcome::Made(place, _)) => Some(place),
             Ok(Outcome::Nothing | Outcome::Value(_) | Outcome::NotKept(_)) | Err(_) => None,
@@ -373,20 +408,20 @@ impl Ending {
     }
 
     /// The result is somewhere else now.
-    pub(super) fn set_place(&mut self, now: Whereabouts) {
+    pub(in crate::server) fn set_place(&mut self, now: Whereabouts) {
         if let Ok(Outcome::Elsewhere(place) | Outcome::Made(place, _)) = &mut self.result {
             *place = now;
         }
     }
 
     /// Whether the result can be reconstructed of what is in the record.
-    pub(super) fn has_lineage(&self) -> bool {
+    pub(in crate::server) fn has_lineage(&self) -> bool {
         matches!(self.result, Ok(Outcome::Made(_, Lineage::Kept)))
     }
 
     /// What the registry is told, and what its object is. `adopt` takes a result over that is elsewhere, if somebody has
     /// it or can make it again.
-    pub(super) fn restore(
+    pub(in crate::server) fn restore(
         self,
         object: ObjectId,
         adopt: impl FnOnce(&Whereabouts) -> Option<Value>,
@@ -394,8 +429,8 @@ impl Ending {
         let error = self.result.as_ref().err().cloned().map(TaskError::from);
         let end = End {
             error: error.clone(),
-            waited: std::time::Duration::from_micros(self.waited_us),
-            ran: std::time::Duration::from_micros(self.ran_us),
+            waited: Duration::from_micros(self.waited_us),
+            ran: Duration::from_micros(self.ran_us),
             ran_at: self.ran_at,
         };
         let result = match (self.result, error) {
@@ -421,7 +456,7 @@ impl Ending {
     }
 
     /// What is kept of its output, for `log`: which attempt wrote it is not.
-    pub(super) fn write_to(&self, log: &Log) {
+    pub(in crate::server) fn write_to(&self, log: &Log) {
         for part in &self.log {
             let source = match part.is_stderr {
                 true => OutputSource::Stderr,
@@ -447,6 +482,11 @@ impl Outcome {
             _ => Self::NotKept(value.size_bytes()),
         }
     }
+}
+
+/// As it is kept: so it takes what it counts.
+pub(in crate::server) fn encoded(submit: &wire::Submit) -> Vec<u8> {
+    postcard::to_allocvec(submit).expect("memory takes all that is written")
 }
 
 /// No node has a result any more, nor can make it again.

@@ -12,54 +12,54 @@ const MOST_ENDED: usize = 2_000;
 const MOST_ENDED_BYTES: usize = 16 << 20;
 /// How many of these bytes may be of records that keep what results were made of. The oldest of them give that up and
 /// stay, so that no arguments take the place of what came of other tasks.
-pub(super) const MOST_LINEAGE_BYTES: usize = MOST_ENDED_BYTES / 2;
+pub(in crate::server) const MOST_LINEAGE_BYTES: usize = MOST_ENDED_BYTES / 2;
 
 /// Tasks that have records, or are about to.
 ///
 /// Invariant: what is counted, and in order, is of tasks that are known.
 #[derive(Default)]
-pub(super) struct Known {
-    pub(super) tasks: HashMap<TaskId, Task>,
+pub(in crate::server) struct Known {
+    pub(in crate::server) tasks: HashMap<TaskId, Task>,
     /// Those that have ended, the first one first.
     ended: VecDeque<TaskId>,
     ended_bytes: usize,
     /// Those of them that keep what their results were made of, likewise.
     with_lineage: VecDeque<TaskId>,
-    pub(super) lineage_bytes: usize,
+    pub(in crate::server) lineage_bytes: usize,
     /// How many have given that up for others.
-    pub(super) lineage_dropped: u64,
+    pub(in crate::server) lineage_dropped: u64,
 }
 
 /// What is known of a task that has a record, or is about to have one.
 #[derive(Clone, Copy)]
-pub(super) struct Task {
-    pub(super) module: Digest,
-    pub(super) module_bytes: u64,
+pub(in crate::server) struct Task {
+    pub(in crate::server) module: Digest,
+    pub(in crate::server) module_bytes: u64,
     /// Whether the store has said that it has the record.
-    pub(super) is_kept: bool,
-    pub(super) ended: Option<Ended>,
+    pub(in crate::server) is_kept: bool,
+    pub(in crate::server) ended: Option<Ended>,
 }
 
 /// The record of a task that has ended.
 #[derive(Clone, Copy)]
-pub(super) struct Ended {
-    pub(super) bytes: usize,
+pub(in crate::server) struct Ended {
+    pub(in crate::server) bytes: usize,
     /// Whether it keeps what the result was made of.
-    pub(super) has_lineage: bool,
+    pub(in crate::server) has_lineage: bool,
 }
 
 /// What there is no room for any more.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Over {
+pub(in crate::server) struct Over {
     /// Tasks whose records go.
-    pub(super) tasks: Vec<TaskId>,
+    pub(in crate::server) tasks: Vec<TaskId>,
     /// Those whose records are to keep no more what their results were made of.
-    pub(super) lineage: Vec<TaskId>,
+    pub(in crate::server) lineage: Vec<TaskId>,
 }
 
 impl Known {
     /// A task is not known any more. False if it was not.
-    pub(super) fn remove(&mut self, task: &TaskId) -> bool {
+    pub(in crate::server) fn remove(&mut self, task: &TaskId) -> bool {
         let Some(known) = self.tasks.remove(task) else {
             return false;
         };
@@ -81,7 +81,7 @@ impl Known {
     }
 
     /// A task has ended, or its record has changed since: what goes for that, the oldest first.
-    pub(super) fn add_ended(&mut self, task: TaskId, now: Ended) -> Over {
+    pub(in crate::server) fn add_ended(&mut self, task: TaskId, now: Ended) -> Over {
         let mut over = Over::default();
         let Some(known) = self.tasks.get_mut(&task) else {
             return over;
