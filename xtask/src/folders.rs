@@ -32,7 +32,6 @@ const ALLOWED: &[(&str, &[(&str, &str)])] = &[
             ("things", "submit"),
         ],
     ),
-    ("engine", &[(".", "host"), ("host", ".")]),
     (
         "net",
         &[

@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 use wasmtime::component;
 use wasmtime::{Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
+use crate::EngineConfig;
 use crate::room::{MOST_MEMORIES, MOST_TABLES, Room};
 use crate::state::TaskState;
 use crate::ticker::Ticker;
-use crate::{EngineConfig, host};
 
 /// Which settings a module runs with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,37 +61,16 @@ const WARM_SLOTS: u32 = 100;
 /// Host calls run on the guest's stack: this much beyond what the guest may use, in bytes.
 const HOST_STACK_BYTES: usize = 1 << 20;
 
-/// A wasmtime engine and what modules on it may import.
+/// A wasmtime engine and what modules on it may import, which `host` says.
 pub(crate) struct Runtime {
     pub(crate) engine: wasmtime::Engine,
     /// What there is for its sandboxes.
     pub(crate) room: Arc<Room>,
     /// A hash of everything that compiled code depends on: wasmtime's version, settings, target.
     pub(crate) compatibility: [u8; 32],
-    concurrent: bool,
-    components: OnceLock<component::Linker<TaskState>>,
-    core: OnceLock<wasmtime::Linker<TaskState>>,
-}
-
-impl Runtime {
-    /// What components may import.
-    pub(crate) fn components(&self) -> &component::Linker<TaskState> {
-        self.components.get_or_init(|| {
-            let mut linker = component::Linker::new(&self.engine);
-            host::add_to_component_linker(&mut linker, self.concurrent)
-                .expect("the host's own interfaces don't clash");
-            linker
-        })
-    }
-
-    /// What core modules may import.
-    pub(crate) fn core(&self) -> &wasmtime::Linker<TaskState> {
-        self.core.get_or_init(|| {
-            let mut linker = wasmtime::Linker::new(&self.engine);
-            host::add_to_core_linker(&mut linker).expect("the host's own functions don't clash");
-            linker
-        })
-    }
+    pub(crate) concurrent: bool,
+    pub(crate) components: OnceLock<component::Linker<TaskState>>,
+    pub(crate) core: OnceLock<wasmtime::Linker<TaskState>>,
 }
 
 /// Feeds what wasmtime hashes into BLAKE3: unlike `std`'s hashers, the same in every release.

@@ -41,11 +41,13 @@ mod run;
 mod secret_files;
 pub mod section;
 mod services;
+mod spare;
 mod state;
 mod stdio;
 mod task_store;
 mod ticker;
 mod types;
+mod windows;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -20,8 +20,8 @@ use wasmrun_model::task::Cancellation;
 use wasmrun_model::value::{Encoded, EncodedRef, Handle};
 
 use crate::class::ClassIndex;
-pub use crate::host::Spares;
 use crate::module::FunctionIndex;
+pub use crate::spare::Spares;
 
 /// A value that somebody holds: bytes that do not change.
 pub trait Readable: Send + Sync {

@@ -19,7 +19,6 @@ use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
-use crate::host::Windows;
 use crate::http::Http;
 use crate::input::Input;
 use crate::limits::{Limiter, Limits};
@@ -29,6 +28,7 @@ use crate::run::MOST_WASI_HANDLES;
 use crate::secret_files::{Folder, SecretFile};
 use crate::services::Services;
 use crate::stdio::{Stream, TaskOutput};
+use crate::windows::Windows;
 
 /// Who a task is, where it runs and what it holds: what the context interface tells it.
 #[derive(Debug, Clone)]

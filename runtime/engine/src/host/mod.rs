@@ -1,8 +1,7 @@
 //! What guests may import: WASI, and the interfaces of `wit/`.
 //!
 //! Everything a guest can reach of the host is put into a linker here and nowhere else. What the
-//! interfaces of `wit/` do is in `context`, `objects` (with `tasks` and `actors`) and `map` (with
-//! `spare`); writes of `wasi:io` are in `streams`.
+//! interfaces of `wit/` do is in `context`, `objects` (with `tasks` and `actors`) and `map`; writes of `wasi:io` are in `streams`.
 
 use std::os::fd::AsFd;
 
@@ -16,16 +15,13 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
     DescriptorFlags, ErrorCode, HostDescriptor as _, OpenFlags, PathFlags,
 };
 
+use crate::flavor::Runtime;
 use crate::state::TaskState;
 
 mod context;
 mod map;
 mod objects;
-mod spare;
 mod streams;
-
-pub(crate) use map::Windows;
-pub use spare::Spares;
 
 pub(crate) mod bindings {
     #![allow(missing_docs, reason = "generated from wit/, which has the docs")]
@@ -53,10 +49,31 @@ pub(crate) mod bindings {
 
 use bindings::wasmrun::runtime::{actors, context as context_bindings, objects as bound, tasks};
 
+impl Runtime {
+    /// What components may import.
+    pub(crate) fn components(&self) -> &Linker<TaskState> {
+        self.components.get_or_init(|| {
+            let mut linker = Linker::new(&self.engine);
+            add_to_component_linker(&mut linker, self.concurrent)
+                .expect("the host's own interfaces don't clash");
+            linker
+        })
+    }
+
+    /// What core modules may import.
+    pub(crate) fn core(&self) -> &wasmtime::Linker<TaskState> {
+        self.core.get_or_init(|| {
+            let mut linker = wasmtime::Linker::new(&self.engine);
+            add_to_core_linker(&mut linker).expect("the host's own functions don't clash");
+            linker
+        })
+    }
+}
+
 /// Everything that a component may import.
 ///
 /// `concurrent`: with the interfaces of WASI 0.3, which need the component model's async.
-pub(crate) fn add_to_component_linker(
+fn add_to_component_linker(
     linker: &mut Linker<TaskState>,
     concurrent: bool,
 ) -> wasmtime::Result<()> {
@@ -78,7 +95,7 @@ pub(crate) fn add_to_component_linker(
 }
 
 /// Everything that a core module may import.
-pub(crate) fn add_to_core_linker(linker: &mut wasmtime::Linker<TaskState>) -> wasmtime::Result<()> {
+fn add_to_core_linker(linker: &mut wasmtime::Linker<TaskState>) -> wasmtime::Result<()> {
     wasmtime_wasi::p1::add_to_linker_async(linker, |state| state.wasi.get())?;
     // WASI's own keeps to codes below 126; a program may have meant any of eight bits.
     linker.allow_shadowing(true);
