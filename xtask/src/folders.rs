@@ -43,16 +43,7 @@ const ALLOWED: &[(&str, &[(&str, &str)])] = &[
             ("peer", "bulk"),
         ],
     ),
-    (
-        "store",
-        &[
-            (".", "segment"),
-            (".", "state"),
-            ("segment", "."),
-            ("state", "."),
-            ("state", "segment"),
-        ],
-    ),
+    ("store", &[(".", "state"), ("state", ".")]),
 ];
 
 /// A module that is a file: the names on the way from the root of its crate.

@@ -15,10 +15,11 @@ use std::io;
 
 use wasmrun_model::fairness::TenantName;
 
-use crate::config::Backing;
 use crate::free::FreeSet;
-use crate::layout::{Class, HUGE_PAGE_BYTES, Layout, page_bytes};
-use crate::segment::{Extent, PageSize, Segment, SegmentNumber};
+use crate::layout::{Class, Layout};
+use crate::segment::{
+    Backing, Extent, HUGE_PAGE_BYTES, PageSize, Segment, SegmentNumber, page_bytes,
+};
 
 #[derive(Debug)]
 pub(crate) struct Arena {

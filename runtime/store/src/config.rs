@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use wasmrun_model::units::bytes;
 
-use crate::layout::page_bytes;
+pub use crate::segment::Backing;
+
+use crate::segment::page_bytes;
 
 /// Settings of a [`crate::Store`].
 #[derive(Debug, Clone)]
@@ -27,17 +29,6 @@ pub struct StoreConfig {
     /// How long whoever reads an object should wait for room for it. The store has no clock: it only says so
     /// ([`crate::Object::patience`]).
     pub patience: Duration,
-}
-
-/// Where the memory of segments comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Backing {
-    /// Anonymous memory files of the kernel, sealed before another process sees them.
-    Memfd,
-    /// Nameless files in this folder, such as one on a huge-page or persistent-memory file system, or on a
-    /// disk that has more room than memory. It is made, for us alone, if it is missing. These files cannot
-    /// be sealed: another process gets a descriptor that only reads.
-    Dir(PathBuf),
 }
 
 /// Where objects are spilled to.

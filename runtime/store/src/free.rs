@@ -112,8 +112,7 @@ impl FreeSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Backing;
-    use crate::segment::{PageSize, Segment};
+    use crate::segment::{Backing, PageSize, Segment};
 
     #[test]
     fn the_best_fit_is_taken_and_neighbours_join() {

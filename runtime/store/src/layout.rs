@@ -5,6 +5,8 @@
 
 use wasmrun_model::value::codec::BUFFER_ALIGN_BYTES;
 
+use crate::segment::{HUGE_PAGE_BYTES, page_bytes};
+
 /// Objects from this length on own whole pages.
 pub(crate) const WHOLE_PAGES_FROM_BYTES: u64 = 64 << 10;
 
@@ -12,17 +14,8 @@ pub(crate) const WHOLE_PAGES_FROM_BYTES: u64 = 64 << 10;
 /// most a sixteenth.
 pub(crate) const HUGE_PAGES_FROM_BYTES: u64 = 32 << 20;
 
-/// The size of a huge page, in bytes; also of what one table of the last level maps. Elsewhere than on
-/// x86-64 it may be another, which costs speed only.
-pub(crate) const HUGE_PAGE_BYTES: u64 = 2 << 20;
-
 /// Where small objects start, and the multiple that they take.
 const PACKED_UNIT_BYTES: u64 = BUFFER_ALIGN_BYTES as u64;
-
-/// The size of a page of this machine, in bytes.
-pub(crate) fn page_bytes() -> u64 {
-    rustix::param::page_size() as u64
-}
 
 /// The kinds of room. A segment serves one class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -18,7 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! From the bottom: `segment` maps memory (the only `unsafe` code), `folder` makes files for it where that is asked for, `free` and `arena` give it out,
+//! From the bottom: `segment` maps memory (the only `unsafe` code), in files of `segment/folder` where that is asked for, `free` and `arena` give it out,
 //! `state` knows every object and who waits, `disk` spills; `store`, `create` and `object` are what
 //! callers hold, `share` and `staging` are for other processes.
 //!
@@ -30,7 +30,6 @@ mod arena;
 mod config;
 mod create;
 mod disk;
-mod folder;
 mod free;
 mod layout;
 mod object;

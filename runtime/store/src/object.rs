@@ -24,8 +24,7 @@ use wasmrun_model::value::NumberKind;
 
 use crate::create::Fullness;
 use crate::layout::WHOLE_PAGES_FROM_BYTES;
-use crate::segment::{Extent, SegmentNumber};
-use crate::share::Listeners;
+use crate::segment::{Extent, Listeners, SegmentNumber};
 use crate::state::Ticket;
 use crate::store::Shared;
 

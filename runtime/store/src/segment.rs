@@ -13,6 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,13 +22,25 @@ use memmap2::{Advice, Mmap, MmapMut, MmapOptions, MmapRaw};
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 
-use crate::config::Backing;
-use crate::folder;
-use crate::layout::{HUGE_PAGE_BYTES, page_bytes};
-use crate::share::Listeners;
-
 mod copy;
+pub(crate) mod folder;
 mod huge;
+mod listeners;
+mod pages;
+
+pub(crate) use listeners::Listeners;
+pub(crate) use pages::{HUGE_PAGE_BYTES, page_bytes};
+
+/// Where the memory of segments comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Backing {
+    /// Anonymous memory files of the kernel, sealed before another process sees them.
+    Memfd,
+    /// Nameless files in this folder, such as one on a huge-page or persistent-memory file system, or on a
+    /// disk that has more room than memory. It is made, for us alone, if it is missing. These files cannot
+    /// be sealed: another process gets a descriptor that only reads.
+    Dir(PathBuf),
+}
 
 /// Which segment of a store: never used twice by one store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

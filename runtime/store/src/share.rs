@@ -27,7 +27,7 @@ use rustix::net::{
 };
 
 use crate::object::View;
-use crate::segment::{SegmentNumber, SharedMapping};
+use crate::segment::{Listeners, SegmentNumber, SharedMapping};
 
 /// Where the bytes of an object are, for a process that has its segment's descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,13 +62,6 @@ pub struct ClientView {
 /// stays as it is. They may be read for as long as those of the [`ClientView`], which is to be kept.
 #[derive(Debug)]
 pub struct PrivateView(MmapMut);
-
-/// Who is told that a segment is closed.
-#[derive(Default)]
-pub(crate) struct Listeners {
-    next: u64,
-    told: BTreeMap<u64, Box<dyn FnOnce() + Send>>,
-}
 
 /// As long as it lives, somebody is told when a segment is closed. Made by [`View::watch_segment`].
 pub struct SegmentWatch {
@@ -182,20 +175,6 @@ impl View {
             listeners: Arc::downgrade(listeners),
             key,
         }
-    }
-}
-
-impl Listeners {
-    /// The segment is closed.
-    pub(crate) fn tell(listeners: &Mutex<Self>) {
-        let told = std::mem::take(&mut listeners.lock().told);
-        told.into_values().for_each(|told| told());
-    }
-}
-
-impl fmt::Debug for Listeners {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Listeners({})", self.told.len())
     }
 }
 

@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ObjectId;
 
-use crate::config::{Backing, OpenError, StoreConfig};
+use crate::config::{OpenError, StoreConfig};
 use crate::create::{CreateError, CreateFuture, Writer};
 use crate::disk::{self, Job, SpillDir};
-use crate::folder;
 use crate::object::{Form, Object};
+use crate::segment::{Backing, folder};
 use crate::state::{After, Request, State};
 use crate::usage::{ObjectInfo, Usage};
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use memmap2::MmapOptions;
 use rustix::fs::{Mode, OFlags};
 
-use crate::layout::page_bytes;
+use super::page_bytes;
 
 /// What names begin with, where files have names for a moment.
 const PREFIX: &str = "wasmrun-objects-";
