@@ -16,23 +16,6 @@ use crate::shell::root;
 /// For each crate, which folder may use which other one though that goes in a cycle. This list may only shrink.
 const ALLOWED: &[(&str, &[(&str, &str)])] = &[
     (
-        "cli",
-        &[
-            (".", "args"),
-            (".", "daemon"),
-            (".", "submit"),
-            ("args", "."),
-            ("daemon", "."),
-            ("daemon", "args"),
-            ("daemon", "things"),
-            ("submit", "."),
-            ("submit", "args"),
-            ("things", "."),
-            ("things", "args"),
-            ("things", "submit"),
-        ],
-    ),
-    (
         "net",
         &[
             (".", "bulk"),

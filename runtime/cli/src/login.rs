@@ -1,7 +1,6 @@
 //! `wasmrun login`: a certificate of ours, with which nodes of other machines let us in.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::json;
@@ -13,9 +12,6 @@ use crate::daemon::cluster;
 use crate::fail::{CommandResult, Exit, Failure};
 use crate::printer::Printer;
 use crate::remote;
-
-/// A day, in which the lifetimes of certificates are told.
-const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub fn login(login: &Login, global: &Global, printer: &Printer) -> CommandResult {
     let folder = remote::identity(global)?;
@@ -88,9 +84,9 @@ fn tell(
         return Err(failed(LoginError::NotClient));
     };
     let cluster = identity.cluster();
-    let time = match days(identity) {
+    let time = match remote::days(identity) {
         days @ 2.. => format!("{days} days"),
-        _ => format!("{} hours", hours(identity)),
+        _ => format!("{} hours", remote::hours(identity)),
     };
     if printer.output == Output::Json {
         return printer.json(&json!({
@@ -108,18 +104,6 @@ fn tell(
         ));
     }
     Ok(())
-}
-
-/// For how many days an identity is still of use, the last one counted.
-pub fn days(identity: &Identity) -> u64 {
-    identity::time_left(identity)
-        .as_secs()
-        .div_ceil(DAY.as_secs())
-}
-
-/// For how many hours, likewise.
-pub fn hours(identity: &Identity) -> u64 {
-    identity::time_left(identity).as_secs().div_ceil(60 * 60)
 }
 
 fn unprovided(error: ProviderError) -> Failure {

@@ -3,30 +3,28 @@
 mod annotate;
 mod args;
 mod bench;
+mod common;
 mod daemon;
 mod dashboard;
 mod doctor;
-mod fail;
 mod inspect;
-mod local;
 mod log;
 mod login;
 mod mcp;
-mod names;
 mod new;
-mod outfile;
-mod printer;
-mod remote;
 mod serve;
-mod signals;
+mod shell;
 mod simulate;
-mod stdio;
 mod stubs;
 mod submit;
 mod things;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, ValueHint};
+
+// As the rest of the crate names them.
+use crate::common::{local, names, printer, remote};
+use crate::shell::{fail, outfile, signals, stdio};
 
 use crate::args::{Cli, Command, NodeCommand, hint};
 use crate::fail::{CommandResult, Exit, Failure};

@@ -18,9 +18,9 @@ use wasmrun_model::value::{Encoded, FunctionType, NumberKind, NumberList, Value,
 use crate::args::{ArgFile, JsonArg, Submit, check_json, is_json};
 use crate::fail::Failure;
 use crate::local;
-use crate::names::{self, Names};
+use crate::names::{self, Names, shorten};
 use crate::submit::elements::{Element, Item, Kind};
-use crate::submit::plan::{FILE_BYTES, shorten};
+use crate::submit::plan::FILE_BYTES;
 use crate::submit::template;
 
 /// What stands for placeholders while the call around them is read: a word of WAVE, with the placeholder's name behind it.

@@ -17,7 +17,7 @@ use super::stream::{Route, unwritten};
 use super::target::{Ended, Handle};
 use super::{Run, STOPPED, Streaming, has_run};
 use crate::args::Output;
-use crate::fail::{CommandResult, Exit, Failure};
+use crate::fail::{self, CommandResult, Exit, Failure};
 use crate::signals::INTERRUPTED;
 
 /// How many tasks of an array are submitted ahead of the oldest that has not ended.
@@ -233,7 +233,7 @@ impl Tally {
             Err(error) => {
                 self.failed += 1;
                 // A program's own code says nothing about the whole array.
-                let exit = match report::exit_of(error) {
+                let exit = match fail::exit_of(error) {
                     Exit::Program(_) => Exit::TaskFailed,
                     exit => exit,
                 };

@@ -41,8 +41,8 @@ use crate::submit::plan::Plan;
 use crate::submit::stream::Kept;
 use crate::submit::target::{Handle, Stopper, Target};
 
-pub use crate::submit::plan::{grants, needs_no_secret, overrides, shorten};
-pub use crate::submit::report::{exit_of, file_of, with_frames, with_place};
+pub use crate::submit::plan::{grants, needs_no_secret, overrides};
+pub use crate::submit::report::{file_of, with_place};
 pub use crate::submit::script::{interpreter, python_stubs};
 pub use crate::submit::stream::{Route, pump, unwritten};
 pub use crate::submit::target::{

@@ -157,14 +157,6 @@ impl Plan {
     }
 }
 
-/// The beginning of a text, where it is long.
-pub fn shorten(text: &str) -> String {
-    match text.char_indices().nth(100) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
-}
-
 fn entry(submit: &Submit, elements: Option<&Elements>, module: &Module) -> Result<Entry, Failure> {
     let path = submit.module.display();
     let Some(invoke) = &submit.invoke else {

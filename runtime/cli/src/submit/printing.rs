@@ -15,7 +15,7 @@ use super::report;
 use super::stream::{Kept, exit_of};
 use super::target::Ended;
 use crate::args::Output;
-use crate::fail::{CommandResult, Exit, Failure};
+use crate::fail::{self, CommandResult, Exit, Failure};
 use crate::outfile;
 
 impl Run<'_> {
@@ -188,7 +188,7 @@ impl Run<'_> {
 
     /// The command's failure for a task's, with the guest's backtrace shown.
     pub(super) fn failed(&self, error: &TaskError, ended: &Ended) -> Failure {
-        let exit = match report::exit_of(error) {
+        let exit = match fail::exit_of(error) {
             // Only a program's code is meant for us.
             Exit::Program(_) if !self.is_program() => Exit::TaskFailed,
             exit => exit,

@@ -5,46 +5,20 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Value as Json, json};
 use wasmrun_engine::{Entry, HeldResource};
-use wasmrun_model::failure::{LimitKind, TaskError};
+use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::resource::Amount;
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::{DecodeLimits, EncodedRef, Value, ValueType, json, wave};
 use wasmrun_node::{Job, Readable, Report};
 
-use crate::fail::{Exit, Failure};
+use crate::fail::{Failure, with_frames};
 use crate::outfile;
 use crate::submit::plan::result_type;
 use crate::submit::target::Ended;
 use crate::submit::template;
 
-/// The exit code that a task's end calls for; `None` if it did what it should.
-pub fn exit_of(error: &TaskError) -> Exit {
-    match error {
-        TaskError::Exit { code, .. } => Exit::Program(*code),
-        TaskError::Limit { hit, .. } if hit.kind == LimitKind::Time => Exit::TimedOut,
-        TaskError::Cancelled => Exit::Interrupted,
-        TaskError::Arguments(_) => Exit::Usage,
-        _ => Exit::TaskFailed,
-    }
-}
-
-/// How many frames of a guest's stack are shown.
-const SHOWN_FRAMES: usize = 16;
-
-/// What is said of an error, and below it where the guest was.
-pub fn with_frames(mut text: String, error: &TaskError) -> String {
-    let frames = error.frames();
-    for frame in frames.iter().take(SHOWN_FRAMES) {
-        text.push_str(&format!("\n    at {frame}"));
-    }
-    if let Some(more @ 1..) = frames.len().checked_sub(SHOWN_FRAMES) {
-        text.push_str(&format!("\n    and {more} more frames"));
-    }
-    text
-}
-
-/// The same; and which task it was, at which node if that is known, where the guest trapped.
+/// What is said of an error and where the guest was; and which task it was, at which node if that is known, where the guest trapped.
 pub fn with_place(text: String, error: &TaskError, task: TaskId, node: Option<&str>) -> String {
     let text = with_frames(text, error);
     match (error, node) {

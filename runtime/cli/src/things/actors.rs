@@ -15,10 +15,9 @@ use wasmrun_model::value::{DecodeLimits, FunctionType, json, wave};
 
 use super::ends;
 use crate::args::{ActorCommand, ActorCreate, Global, Output};
-use crate::fail::{CommandResult, Exit, Failure};
+use crate::fail::{CommandResult, Exit, Failure, exit_of};
 use crate::names::Names;
 use crate::printer::Printer;
-use crate::submit::exit_of;
 use crate::{local, remote};
 
 /// The largest module that is read here; the node may take less.

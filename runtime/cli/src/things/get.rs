@@ -12,10 +12,9 @@ use wasmrun_model::units;
 
 use super::{jobs, rows, warn_of_silent};
 use crate::args::{Global, Id, Output};
-use crate::fail::CommandResult;
+use crate::fail::{CommandResult, with_frames};
 use crate::printer::{Column, Printer, table};
 use crate::remote;
-use crate::submit::with_frames;
 
 /// `get`.
 pub fn get(id: &Id, global: &Global, printer: &Printer) -> CommandResult {

@@ -13,10 +13,10 @@ use wasmrun_model::failure::TaskError;
 use super::jobs::{find, is_top_level, named, now, order, tasks_of};
 use super::rows;
 use crate::args::{Global, JobWait, Output};
-use crate::fail::{CommandResult, Exit, Failure};
+use crate::fail::{CommandResult, Exit, Failure, exit_of};
 use crate::printer::Printer;
 use crate::remote;
-use crate::submit::{exit_of, with_place};
+use crate::submit::with_place;
 use crate::things::Backoff;
 
 /// `job wait`.

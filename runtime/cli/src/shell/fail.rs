@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use wasmrun_model::failure::{LimitKind, TaskError};
+
 /// Why a command did not do what it was asked to: shown as `error: …`, with the causes below it.
 #[derive(Debug)]
 pub struct Failure {
@@ -93,3 +95,29 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 }
 
 pub type CommandResult = Result<(), Failure>;
+
+/// The exit code that a task's end calls for; `None` if it did what it should.
+pub fn exit_of(error: &TaskError) -> Exit {
+    match error {
+        TaskError::Exit { code, .. } => Exit::Program(*code),
+        TaskError::Limit { hit, .. } if hit.kind == LimitKind::Time => Exit::TimedOut,
+        TaskError::Cancelled => Exit::Interrupted,
+        TaskError::Arguments(_) => Exit::Usage,
+        _ => Exit::TaskFailed,
+    }
+}
+
+/// How many frames of a guest's stack are shown.
+const SHOWN_FRAMES: usize = 16;
+
+/// What is said of an error, and below it where the guest was.
+pub fn with_frames(mut text: String, error: &TaskError) -> String {
+    let frames = error.frames();
+    for frame in frames.iter().take(SHOWN_FRAMES) {
+        text.push_str(&format!("\n    at {frame}"));
+    }
+    if let Some(more @ 1..) = frames.len().checked_sub(SHOWN_FRAMES) {
+        text.push_str(&format!("\n    and {more} more frames"));
+    }
+    text
+}

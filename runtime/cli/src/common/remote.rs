@@ -1,6 +1,7 @@
 //! The node that runs already: finding it, who we are to it, and what its refusals mean for us.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use wasmrun_client::blocking::Client;
 use wasmrun_client::identity::{self, Identity};
@@ -9,10 +10,11 @@ use wasmrun_client::{ConnectError, Error, GetError};
 use wasmrun_model::fairness::TenantName;
 
 use crate::args::Global;
-use crate::fail::{Exit, Failure};
-use crate::login;
+use crate::fail::{Exit, Failure, exit_of, with_frames};
 use crate::printer::Printer;
-use crate::submit::{exit_of, with_frames};
+
+/// A day, in which the lifetimes of certificates are told.
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// For how many days before its end a certificate is worth a note.
 const NOTED_DAYS: u64 = 14;
@@ -62,7 +64,7 @@ fn open(
         Ok(None) => return Ok(Err(ConnectError::NoIdentity { address })),
         Err(error) => return Ok(Err(ConnectError::Identity { folder, error })),
     };
-    let (days, hours) = (login::days(&identity), login::hours(&identity));
+    let (days, hours) = (days(&identity), hours(&identity));
     if let Some(head) = identity::login_head(&folder) {
         if hours < NOTED_HOURS {
             Printer::new(global).note(format_args!(
@@ -148,4 +150,16 @@ pub fn no_value(error: GetError) -> Failure {
         GetError::TimedOut => Failure::new(Exit::TimedOut, error),
         GetError::Request(error) => failed(error),
     }
+}
+
+/// For how many days an identity is still of use, the last one counted.
+pub fn days(identity: &Identity) -> u64 {
+    identity::time_left(identity)
+        .as_secs()
+        .div_ceil(DAY.as_secs())
+}
+
+/// For how many hours, likewise.
+pub fn hours(identity: &Identity) -> u64 {
+    identity::time_left(identity).as_secs().div_ceil(60 * 60)
 }

@@ -16,7 +16,6 @@ use wasmrun_model::value::{Encoded, FunctionType, Handle, HandleKind, Value, Val
 
 use crate::fail::Failure;
 use crate::remote;
-use crate::submit::shorten;
 
 /// What texts stand for at a node; nothing where none runs.
 pub struct Names {
@@ -155,5 +154,13 @@ fn kept<T>(failed: &RefCell<Option<Failure>>, found: Result<T, Failure>) -> Opti
             failed.borrow_mut().get_or_insert(why);
             None
         }
+    }
+}
+
+/// The beginning of a text, where it is long.
+pub fn shorten(text: &str) -> String {
+    match text.char_indices().nth(100) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
     }
 }
