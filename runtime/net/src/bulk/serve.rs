@@ -58,11 +58,6 @@ pub enum BulkSendError {
 }
 
 impl BulkSender {
-    /// How many bytes are still to be sent.
-    pub fn left(&self) -> u64 {
-        self.left
-    }
-
     /// The checksum that all bytes of the range ought to have, if that is known: then the peer finds out whether
     /// they still are what they were. If nobody says so it is counted as the bytes are sent.
     pub fn set_sum(&mut self, sum: u32) {
@@ -117,17 +112,6 @@ impl BulkSender {
     async fn write_sum(&mut self) -> Result<(), BulkSendError> {
         let sum = Bytes::copy_from_slice(&self.sum().to_le_bytes());
         self.write_whole(sum).await
-    }
-
-    /// Sends the bytes of something that is dropped when they have arrived.
-    ///
-    /// # Errors
-    /// As [`Self::write`].
-    pub async fn write_owner<T>(&mut self, owner: T) -> Result<(), BulkSendError>
-    where
-        T: AsRef<[u8]> + Send + 'static,
-    {
-        self.write(Bytes::from_owner(owner)).await
     }
 }
 

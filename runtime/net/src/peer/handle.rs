@@ -3,7 +3,6 @@
 //! Owns the typed side of sending. Must not: keep the network alive, or know links.
 
 use std::marker::PhantomData;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{PeerCore, PeerInfo, Tally, Traffic};
 use wasmrun_model::id::{Incarnation, NodeId};
 
-use crate::error::{CallError, ConnectError, LinkHint, Lost, SendError, TooNew};
+use crate::error::{CallError, ConnectError, LinkHint, SendError, TooNew};
 use crate::frame::{self, FrameError};
 use crate::hello::Version;
 use crate::service::Protocol;
@@ -79,16 +78,6 @@ impl<P: Protocol> Peer<P> {
     /// The incarnation that is connected, if any.
     pub fn incarnation(&self) -> Option<Incarnation> {
         self.core.connected_incarnation()
-    }
-
-    /// Why the last connection was lost, if one was.
-    pub fn lost(&self) -> Option<Lost> {
-        self.core.status().lost
-    }
-
-    /// Where it is dialled.
-    pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.core.addresses()
     }
 
     /// Waits until it is connected.
