@@ -197,11 +197,6 @@ impl Writer {
         Ok(writer)
     }
 
-    /// The object's id.
-    pub fn id(&self) -> ObjectId {
-        self.request.id
-    }
-
     /// Writes the whole object, by the fastest way there is.
     ///
     /// # Panics

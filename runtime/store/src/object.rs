@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::id::{ObjectId, TaskId};
+use wasmrun_model::id::ObjectId;
 use wasmrun_model::units::bytes;
 use wasmrun_model::value::NumberKind;
 
@@ -138,11 +138,6 @@ impl Object {
     /// Its id.
     pub fn id(&self) -> ObjectId {
         self.0.id
-    }
-
-    /// The task that made it.
-    pub fn creator(&self) -> TaskId {
-        self.0.id.task()
     }
 
     /// How long a reader should wait for room for it, as the store was told ([`crate::StoreConfig::patience`]).
@@ -325,11 +320,6 @@ impl View {
         companion
             .downcast_ref()
             .expect("a segment has companions of one type")
-    }
-
-    /// The BLAKE3 hash of the bytes. Reads all of them, each time.
-    pub fn checksum(&self) -> [u8; 32] {
-        *blake3::hash(self).as_bytes()
     }
 
     pub(crate) fn segment_listeners(&self) -> &Arc<Mutex<Listeners>> {
