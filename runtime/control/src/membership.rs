@@ -52,17 +52,6 @@ pub enum MembershipError {
     },
 }
 
-/// What came of declaring a node dead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Death {
-    /// We did it.
-    Declared,
-    /// It was gone already, by its lease or by somebody else.
-    AlreadyGone,
-    /// Another incarnation lives by now; it was left alone.
-    OtherLives(Incarnation),
-}
-
 /// Registers this node under its lease, as a new incarnation: one higher than the last. An entry of an
 /// earlier incarnation that has not expired yet is replaced. Where the store does not know whether it did it,
 /// an incarnation may be left out.
@@ -108,36 +97,6 @@ where
             // Somebody was faster, or it was made and the answer lost: with the number after that.
             Ok(_) | Err(Error::Uncertain { .. }) => {}
             Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Declares an incarnation of a node dead: its entry goes, and with that everybody learns of it. Of
-/// several who do, one is told [`Death::Declared`].
-///
-/// # Errors
-/// When the store does not do it. After [`Error::Uncertain`] it may be called again.
-pub async fn declare_dead<T>(
-    store: &dyn ControlStore,
-    node: NodeId,
-    incarnation: Incarnation,
-) -> Result<Death, MembershipError>
-where
-    T: Serialize + for<'de> Deserialize<'de>,
-{
-    let key = records::node(node);
-    loop {
-        let Some(entry) = store.get(&key).await? else {
-            return Ok(Death::AlreadyGone);
-        };
-        let member: Member<T> = read(node, &entry.value)?;
-        if member.incarnation != incarnation {
-            return Ok(Death::OtherLives(member.incarnation));
-        }
-        let unchanged = Condition::Modified(entry.modified);
-        let txn = Txn::when(key.clone(), unchanged).then(Op::delete(key.clone()));
-        if store.txn(txn).await?.succeeded {
-            return Ok(Death::Declared);
         }
     }
 }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::types::{
-    Changes, Entry, Lease, LeaseId, MAX_TXN_OPS, Op, OpReply, Page, Range, Revision, Txn, TxnReply,
+    Changes, Entry, Lease, LeaseId, Op, OpReply, Page, Range, Revision, Txn, TxnReply,
 };
 
 /// The cluster's small, slow-changing truth: an ordered map from keys to values with a history.
@@ -68,27 +68,6 @@ pub trait ControlStore: fmt::Debug + Send + Sync {
     async fn delete(&self, key: Bytes) -> Result<bool, Error> {
         let reply = self.txn(Txn::of([Op::delete(key)])).await?;
         Ok(reply.replies == [OpReply::Deleted(true)])
-    }
-
-    /// Deletes all keys with a prefix, in several transactions. Returns how many there were.
-    async fn delete_prefix(&self, prefix: Bytes) -> Result<u64, Error> {
-        let mut range = Range::prefix(prefix);
-        range.limit = MAX_TXN_OPS;
-        let mut deleted = 0;
-        loop {
-            let page = self.range(range.clone()).await?;
-            let keys = page.entries.into_iter().map(|entry| Op::delete(entry.key));
-            let reply = self.txn(Txn::of(keys)).await?;
-            deleted += reply
-                .replies
-                .iter()
-                .filter(|reply| **reply == OpReply::Deleted(true))
-                .count() as u64;
-            match page.next {
-                Some(next) => range.from = next,
-                None => return Ok(deleted),
-            }
-        }
     }
 
     /// The revision that the store has reached.

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use tokio::task::JoinSet;
 use wasmrun_control::etcd::{Etcd, EtcdConfig, EtcdConfigError, EtcdTls};
-use wasmrun_control::membership::{Death, declare_dead, register};
+use wasmrun_control::membership::register;
 use wasmrun_control::remote::{
     EventLink, Link, LinkError, Remote, RemoteConfig, Request, Response, WatchRequest,
 };
@@ -21,7 +20,7 @@ use crate::etcd::Server;
 const NODE: NodeId = NodeId::from_bytes([7; 16]);
 
 #[tokio::test]
-async fn each_incarnation_of_a_node_is_another_and_only_the_one_meant_is_declared_dead() {
+async fn each_incarnation_of_a_node_is_another() {
     let harness = InFolder::new().await;
     let store = harness.store();
     let lease = store.grant(Duration::from_secs(60)).await.unwrap().id;
@@ -30,42 +29,12 @@ async fn each_incarnation_of_a_node_is_another_and_only_the_one_meant_is_declare
     // It comes back before its lease has ended.
     let two = register(store, NODE, lease, "a".to_owned()).await.unwrap();
     assert_eq!((one, two), (Incarnation(1), Incarnation(2)));
-    let dead = declare_dead::<String>(store, NODE, one).await;
-    assert_eq!(dead, Ok(Death::OtherLives(two)));
-    assert_eq!(
-        declare_dead::<String>(store, NODE, two).await,
-        Ok(Death::Declared)
-    );
-    assert_eq!(
-        declare_dead::<String>(store, NODE, two).await,
-        Ok(Death::AlreadyGone)
-    );
     let three = register(store, NODE, lease, "a".to_owned()).await.unwrap();
     assert_eq!(three, Incarnation(3));
     store.revoke(lease).await.unwrap();
     assert_eq!(store.get(&records::node(NODE)).await, Ok(None));
     let lost = register(store, NODE, lease, "a".to_owned()).await;
     assert_eq!(lost, Err(Error::LeaseLost { lease }.into()));
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_who_declare_a_node_dead_one_did_it() {
-    let harness = InFolder::new().await;
-    let store = harness.store();
-    let lease = store.grant(Duration::from_secs(60)).await.unwrap().id;
-    let incarnation = register(store.as_ref(), NODE, lease, ()).await.unwrap();
-    let mut tasks = JoinSet::new();
-    for _ in 0..20 {
-        let store = Arc::clone(&store);
-        tasks.spawn(async move {
-            declare_dead::<()>(store.as_ref(), NODE, incarnation)
-                .await
-                .unwrap()
-        });
-    }
-    let deaths = tasks.join_all().await;
-    let declared = deaths.iter().filter(|death| **death == Death::Declared);
-    assert_eq!(declared.count(), 1);
 }
 
 #[tokio::test]
