@@ -136,11 +136,6 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Where.
-    pub fn address(&self) -> SocketAddr {
-        self.app.site.address()
-    }
-
     /// The page's URL. Without a link it shows only how to get one.
     pub fn url(&self) -> String {
         self.app.site.url()

@@ -354,11 +354,6 @@ impl ActorInstance {
             _ => true,
         }
     }
-
-    /// The most that its memories and tables came to, in bytes.
-    pub fn memory(&self) -> u64 {
-        self.sandbox.store.data().limiter.used()
-    }
 }
 
 impl fmt::Debug for ActorInstance {
