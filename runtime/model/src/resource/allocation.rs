@@ -187,14 +187,6 @@ pub struct Holding {
     pub ids: Vec<(ResourceId, Amount)>,
 }
 
-impl Holding {
-    /// The ids with commas between them, as `CUDA_VISIBLE_DEVICES` wants them.
-    pub fn id_list(&self) -> String {
-        let ids: Vec<_> = self.ids.iter().map(|(id, _)| id.to_string()).collect();
-        ids.join(",")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,7 +244,6 @@ mod tests {
             serde_json::to_string(&holdings).unwrap(),
             r#"{"CPU":{"amount":"2","ids":[[0,"1"],[2,"1"]]},"GPU":{"amount":"0.5","ids":[[1,"0.5"]]},"memory":{"amount":"64","ids":[]}}"#
         );
-        assert_eq!(holdings[&ResourceName::CPU].id_list(), "0,2");
         assert_eq!(
             allocation.amounts().to_string(),
             "{CPU: 2, GPU: 0.5, memory: 64}"

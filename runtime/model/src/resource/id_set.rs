@@ -294,7 +294,9 @@ mod tests {
     }
 
     fn ids(allocation: &Allocation, name: &ResourceName) -> String {
-        allocation.holdings()[name].id_list()
+        let holdings = allocation.holdings();
+        let ids = holdings[name].ids.iter().map(|(id, _)| id.to_string());
+        ids.collect::<Vec<_>>().join(",")
     }
 
     #[test]

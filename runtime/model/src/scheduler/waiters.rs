@@ -53,11 +53,6 @@ impl NewWaiters {
 }
 
 impl Scheduler {
-    /// Whether some have begun to wait since they were taken.
-    pub fn has_new_waiters(&self) -> bool {
-        !self.new_waiters.is_empty()
-    }
-
     /// The tasks that do not run and have begun to wait for others since they were taken: for arguments, and calls also
     /// for their actor or their turn.
     pub fn take_new_waiters(&mut self) -> NewWaiters {

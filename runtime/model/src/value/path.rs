@@ -45,12 +45,6 @@ impl Path {
         self.root
     }
 
-    /// The same way from another start: who checks an argument or a result knows which it is.
-    pub fn with_root(mut self, root: Root) -> Self {
-        self.root = root;
-        self
-    }
-
     /// The steps, outermost first.
     pub fn segments(&self) -> impl Iterator<Item = &Segment> {
         self.inner_first.iter().rev()

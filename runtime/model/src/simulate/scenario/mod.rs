@@ -225,11 +225,6 @@ impl Scenario {
     pub fn node_name(&self, node: NodeNo) -> &str {
         &self.node_names[node.0 as usize]
     }
-
-    /// How many instances of tasks there are in all.
-    pub fn task_count(&self) -> u64 {
-        self.tasks.iter().map(|entry| u64::from(entry.count)).sum()
-    }
 }
 
 impl NodeEntry {
@@ -267,11 +262,6 @@ impl TaskEntry {
             entry: &self.name,
             index,
         }
-    }
-
-    /// The bytes of all arguments.
-    pub fn args_bytes(&self) -> u64 {
-        self.args.iter().map(|arg| arg.bytes).sum()
     }
 }
 

@@ -120,7 +120,8 @@ fn every_field_is_read() {
     );
     assert_eq!(a.placement, Placement::Default);
     assert_eq!(a.selectors.to_string(), "zone=a,gpu,!spot");
-    assert_eq!((a.args_bytes(), a.args[0].on), (104_858_600, NodeNo(3)));
+    assert_eq!(a.args.iter().map(|arg| arg.bytes).sum::<u64>(), 104_858_600);
+    assert_eq!(a.args[0].on, NodeNo(3));
     assert_eq!(a.after, [EntryNo(1), EntryNo(2)]);
     assert_eq!(a.instance(7).to_string(), "a-7");
     let b = &scenario.tasks[1];
@@ -133,7 +134,7 @@ fn every_field_is_read() {
     };
     assert_eq!((*kind, bundles.len()), (GroupKind::StrictSpread, 2));
     assert_eq!(scenario.tasks[3].placement, Placement::Spread);
-    assert_eq!(scenario.task_count(), 103);
+    assert_eq!(scenario.tasks.iter().map(|it| it.count).sum::<u32>(), 103);
 }
 
 #[test]

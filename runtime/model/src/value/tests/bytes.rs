@@ -368,10 +368,7 @@ fn type_errors_name_the_part() {
         error.to_string(),
         "value.points[0].y: expected f32, found string; convert the value to that type first"
     );
-    assert_eq!(encode(&ty, &value), Err(error.clone()));
-
-    let path = error.path.with_root(Root::Result);
-    assert_eq!(path.to_string(), "result.points[0].y");
+    assert_eq!(encode(&ty, &value), Err(error));
 
     let list = ValueType::list(ValueType::U8).unwrap();
     for wrong in [numbers(&[1u16]), Value::List(vec![Value::U8(1)])] {

@@ -118,11 +118,6 @@ impl Invocation {
             .map_or(&*self.name, |(_, function)| function)
     }
 
-    /// How many arguments were written.
-    pub fn arity(&self) -> usize {
-        self.nodes().len()
-    }
-
     /// The arguments as values of the function's parameter types, one for each parameter.
     pub fn arguments(&self, ty: &FunctionType) -> Result<Vec<Value>, WaveError> {
         self.arguments_with(ty, &Handle::parse_ok, &|_, _| None)
