@@ -532,13 +532,6 @@ impl Client {
     }
 }
 
-impl Value {
-    /// A value that holds the handles of these objects and actors, which it keeps.
-    pub fn naming(value: Encoded, objects: &[Object], actors: &[Actor]) -> Self {
-        Self::inline(value, references(objects, actors))
-    }
-}
-
 /// What these handles stand for.
 fn references(objects: &[Object], actors: &[Actor]) -> Vec<Reference> {
     let objects = objects.iter().map(|object| object.0.clone());

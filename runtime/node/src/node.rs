@@ -15,7 +15,6 @@ use wasmrun_model::id::{DriverId, NodeId};
 use wasmrun_model::resource::{
     Amount, NodeResources, ParsePoolError, ParseResourceNameError, Pool, ResourceName, ResourceSet,
 };
-use wasmrun_model::scheduler::Status;
 use wasmrun_net::TokenKind;
 use wasmrun_store::{Backing, SpillConfig, Store, StoreConfig};
 
@@ -370,11 +369,6 @@ impl Node {
             modules: counters.modules_in.get(),
             module_bytes: counters.module_bytes_in.get(),
         }
-    }
-
-    /// How many tasks are in which state, and what they ask for.
-    pub fn status(&self) -> Status {
-        self.shared.ask(|ledger| ledger.scheduler().status())
     }
 
     /// A client session of its own.
