@@ -4,6 +4,7 @@ use anyhow::Context;
 use wasmrun_engine::{Module, section};
 use wasmrun_model::manifest::{ANY, MAX_BYTES, Manifest, PROGRAM, TimeLimit};
 use wasmrun_model::resource::{Request, ResourceSet};
+use wasmrun_model::units;
 
 use crate::args::Annotate;
 use crate::fail::{CommandResult, Failure};
@@ -61,7 +62,7 @@ fn amended(annotate: &Annotate, module: &Module) -> Result<Manifest, Failure> {
     let settings = manifest.functions.entry(known).or_default();
     settings.resources.0.extend(asked.0);
     if let Some(limit) = annotate.time_limit {
-        let ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        let ms = units::ms(limit);
         settings.time_limit = Some(TimeLimit { ms });
     }
     settings.retries = annotate.retries.or(settings.retries);

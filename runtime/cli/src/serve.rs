@@ -19,6 +19,7 @@ use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{self, Bytes, RefusalKind};
 use wasmrun_engine::Listener;
 use wasmrun_model::id::Digest;
+use wasmrun_model::units;
 use wasmrun_node::{AccessLog, Answers, AnswersError, JobError, Served, Service, ServiceConfig};
 
 use crate::args::{Global, Output, Serve};
@@ -27,8 +28,8 @@ use crate::log::stamp;
 use crate::printer::Printer;
 use crate::signals::stop_on_signals;
 use crate::submit::{
-    Route, grants, milliseconds, needs_no_secret, overrides, pump, unwritten, wants_own_node,
-    wire_grants, wire_limits, wire_terms,
+    Route, grants, needs_no_secret, overrides, pump, unwritten, wants_own_node, wire_grants,
+    wire_limits, wire_terms,
 };
 use crate::{local, remote};
 
@@ -186,7 +187,7 @@ fn write_log(
 
 fn print(served: &Served, printer: &Printer) -> CommandResult {
     let now = stamp(OffsetDateTime::now_utc());
-    let us = u64::try_from(served.took.as_micros()).unwrap_or(u64::MAX);
+    let us = units::us(served.took);
     let task = served.task.map(|it| it.to_string());
     if printer.output == Output::Json {
         return printer.json_line(&json!({
@@ -233,7 +234,7 @@ fn at_node(
         hosts: options.host.clone(),
         most_running: options.concurrency.get(),
         most_waiting: options.queue,
-        patience_ms: milliseconds(options.queue_wait),
+        patience_ms: units::ms(options.queue_wait),
         terms: wire_terms(&options.task)?,
         limits: wire_limits(&options.task.limits),
         grants: wire_grants(&options.task.grants)?,

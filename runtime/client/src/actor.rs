@@ -6,6 +6,7 @@ use std::time::Duration;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, ActorName};
 use wasmrun_model::trace::TraceContext;
+use wasmrun_model::units;
 use wasmrun_model::value::{FunctionType, Handle};
 use wasmrun_model::wire::{self, Grants, Limits, Module, Request, Response, Terms, Wishes};
 
@@ -15,7 +16,6 @@ use crate::error::Error;
 use crate::future::{Future, Task};
 use crate::routes::Answers;
 use crate::submit::Argument;
-use crate::transfer::milliseconds;
 
 /// A handle to an actor. Cheap to clone; an actor without a name ends with the last.
 #[derive(Debug, Clone)]
@@ -199,7 +199,7 @@ impl Actor {
         let client = Client(self.0.connection.clone());
         let request = Request::ActorReady {
             actor: self.id(),
-            timeout_ms: timeout.map(milliseconds),
+            timeout_ms: timeout.map(units::ms),
         };
         match client.request(request).await? {
             Response::Done => Ok(()),
@@ -268,7 +268,7 @@ impl Actor {
             method: method.to_owned(),
             values,
             is_watched: options.is_watched,
-            time_ms: options.time_limit.map(milliseconds),
+            time_ms: options.time_limit.map(units::ms),
             trace: options.trace,
         };
         Task::start(&client.0, Request::Call(Box::new(call)), is_wanted).await

@@ -5,10 +5,11 @@ use std::time::Duration;
 use wasmrun_model::cluster::Strategy;
 use wasmrun_model::group::GroupSpec;
 use wasmrun_model::id::GroupId;
+use wasmrun_model::units;
 use wasmrun_model::wire::{self, Request, Response};
 
 use crate::error::{Error, GroupError};
-use crate::{Client, CreateActor, Submit, transfer};
+use crate::{Client, CreateActor, Submit};
 
 /// A placement group, to be created.
 #[derive(Debug, Clone)]
@@ -96,7 +97,7 @@ impl Client {
     ) -> Result<(), GroupError> {
         let request = Request::GroupReady {
             group: group.to_owned(),
-            timeout_ms: timeout.map(transfer::milliseconds),
+            timeout_ms: timeout.map(units::ms),
         };
         match self.request(request).await? {
             Response::Done => Ok(()),

@@ -59,6 +59,7 @@ use std::time::{Duration, Instant};
 
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::Digest;
+use wasmrun_model::units;
 use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{Address, Gotten, ObjectRef, Request, Response};
 
@@ -284,7 +285,7 @@ impl Client {
             form,
             len,
             is_kept: options.is_kept,
-            room_ms: options.room_patience.map(transfer::milliseconds),
+            room_ms: options.room_patience.map(units::ms),
             can_stage: !self.0.is_on_network(),
             objects,
             actors,
@@ -333,7 +334,7 @@ impl Client {
         let request = Request::Wait {
             objects: futures.iter().map(Future::id).collect(),
             count: u32::try_from(count).unwrap_or(u32::MAX),
-            timeout_ms: timeout.map(transfer::milliseconds),
+            timeout_ms: timeout.map(units::ms),
         };
         match self.request(request).await? {
             Response::Ready(ready) => Ok(ready.into_iter().map(|at| at as usize).collect()),
@@ -357,7 +358,7 @@ impl Client {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             let request = Request::GetAll {
                 objects: some.iter().map(Future::id).collect(),
-                timeout_ms: left.map(transfer::milliseconds),
+                timeout_ms: left.map(units::ms),
             };
             let mut answers = self.0.start(request).await?;
             let mut all = Vec::with_capacity(some.len());

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use wasmrun_model::units;
 use wasmrun_model::wire::{List, Request, Response, Rows, Serve, ServiceRow, What};
 
+use crate::Client;
 use crate::error::Error;
-use crate::{Client, transfer};
 
 impl Client {
     /// Starts a service, or has another module answer for the one of that name. The node has the module: see
@@ -38,7 +39,7 @@ impl Client {
     pub async fn stop_service(&self, name: &str, patience: Duration) -> Result<(), Error> {
         let request = Request::StopService {
             name: name.to_owned(),
-            patience_ms: transfer::milliseconds(patience),
+            patience_ms: units::ms(patience),
         };
         self.done(request).await
     }

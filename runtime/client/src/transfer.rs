@@ -4,6 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
+use wasmrun_model::units;
 use wasmrun_model::value::{Handle, ValueType};
 use wasmrun_model::wire::{Bytes, CHUNK_BYTES, Form, ObjectRef, Request, Response, STAGED_BYTES};
 use wasmrun_store::StagingWriter;
@@ -13,10 +14,6 @@ use crate::error::{Error, GetError};
 use crate::named::Named;
 use crate::routes::{Answer, Answers, Routes};
 use crate::value::Value;
-
-pub(crate) fn milliseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
 
 impl Connection {
     /// Sends a request, and then the first `len` bytes of `source`. The answer.
@@ -171,7 +168,7 @@ impl Incoming {
     ) -> Result<Answers, Error> {
         let request = Request::Get {
             object: object.clone(),
-            timeout_ms: timeout.map(milliseconds),
+            timeout_ms: timeout.map(units::ms),
             can_map,
         };
         connection.start(request).await

@@ -70,7 +70,7 @@ pub enum CompileError {
 }
 
 fn milliseconds(duration: Duration) -> String {
-    units::milliseconds(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    units::milliseconds(units::ms(duration))
 }
 
 /// Which kind of wasm.

@@ -271,7 +271,7 @@ fn answer(texts: &Texts) -> Result<CallToolResult, String> {
 }
 
 fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+    units::ms(time).max(1)
 }
 
 fn schema(schema: Json) -> Arc<JsonObject> {

@@ -2,6 +2,16 @@
 
 use std::time::Duration;
 
+/// A duration in whole milliseconds, at most as many as fit.
+pub fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A duration in whole microseconds, at most as many as fit.
+pub fn us(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
 /// A number of bytes in the largest binary unit that leaves no more than one decimal.
 pub fn bytes(amount: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
@@ -63,7 +73,7 @@ fn age(amount: u64) -> String {
 /// units, such as `1m4s`.
 pub fn duration(duration: Duration) -> String {
     if duration.as_secs() >= 60 {
-        return age(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
+        return age(ms(duration));
     }
     let text = format!("{duration:.2?}");
     let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.');

@@ -158,7 +158,7 @@ fn create_token(
     global: &Global,
     printer: &Printer,
 ) -> CommandResult {
-    let lifetime_ms = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+    let lifetime_ms = wasmrun_model::units::ms(lifetime);
     let request = match access.clone() {
         Some(access) => Request::CreateClientToken(Box::new(ClientToken {
             access,

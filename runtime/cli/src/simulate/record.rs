@@ -117,7 +117,7 @@ fn wanted(client: &Client, options: &Simulate) -> Result<Wanted, Failure> {
     let since_us = options.since.map_or(0, |since| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let first = now.unwrap_or_default().saturating_sub(since);
-        u64::try_from(first.as_micros()).unwrap_or(u64::MAX)
+        units::us(first)
     });
     Ok(Wanted {
         since_us,

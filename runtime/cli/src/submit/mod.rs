@@ -46,7 +46,7 @@ pub use crate::submit::report::{file_of, with_place};
 pub use crate::submit::script::{interpreter, python_stubs};
 pub use crate::submit::stream::{Route, pump, unwritten};
 pub use crate::submit::target::{
-    grants as wire_grants, limits as wire_limits, milliseconds, terms as wire_terms,
+    grants as wire_grants, limits as wire_limits, terms as wire_terms,
 };
 
 /// How many chunks of output may be under way before guests wait.

@@ -8,6 +8,7 @@ use wasmrun_engine::{Entry, HeldResource};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::TaskId;
 use wasmrun_model::resource::Amount;
+use wasmrun_model::units::us;
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::{DecodeLimits, EncodedRef, Value, ValueType, json, wave};
 use wasmrun_node::{Job, Readable, Report};
@@ -105,8 +106,6 @@ pub fn to_json(
     index: Option<u64>,
     printed: Option<&[Vec<u8>; 2]>,
 ) -> Json {
-    let us =
-        |duration: std::time::Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let state = match &report.result {
         Ok(_) => "finished",
         Err(TaskError::Cancelled) => "cancelled",

@@ -403,11 +403,6 @@ fn local(
     })
 }
 
-/// A duration as it travels.
-pub fn milliseconds(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// When and where what is asked for runs, and with what.
 ///
 /// # Errors
@@ -428,7 +423,7 @@ pub fn terms(task: &TaskOptions) -> Result<wire::Terms, Failure> {
 /// What it may use besides.
 pub fn limits(limits: &LimitOptions) -> wire::Limits {
     wire::Limits {
-        time_ms: limits.time_limit.map(milliseconds),
+        time_ms: limits.time_limit.map(units::ms),
         output_bytes: limits.max_output,
         argument_bytes: limits.max_arguments,
         result_bytes: limits.max_result,

@@ -9,6 +9,7 @@ use wasmrun_client::wire::{Module, What, Wishes};
 use wasmrun_client::{Actor, ActorError, Argument, CallOptions, CreateActor, Described};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
+use wasmrun_model::units;
 use wasmrun_model::value::codec::decode;
 use wasmrun_model::value::wave::Invocation;
 use wasmrun_model::value::{DecodeLimits, FunctionType, json, wave};
@@ -79,7 +80,7 @@ fn create(options: &ActorCreate, global: &Global, printer: &Printer) -> CommandR
     create.wire.terms.priority = options.priority;
     create.wire.terms.selectors = options.label_selector.clone().unwrap_or_default();
     create.wire.terms.strategy = options.strategy.clone();
-    create.wire.limits.time_ms = options.time_limit.map(crate::submit::milliseconds);
+    create.wire.limits.time_ms = options.time_limit.map(units::ms);
     create.wire.trace = options.trace.context();
     let actor = client
         .wait(client.create_actor(create))

@@ -10,6 +10,7 @@ use wasmrun_client::blocking::Client;
 use wasmrun_client::rows;
 use wasmrun_client::wire::{AuditRow, List, Listed, Rows, What};
 use wasmrun_model::fairness::TenantName;
+use wasmrun_model::units;
 use wasmrun_node::AuditCheck;
 
 use super::rows::Table;
@@ -77,7 +78,7 @@ fn since_us(options: &AuditOptions) -> u64 {
     let since = options
         .since
         .map(|it| now.unwrap_or_default().saturating_sub(it));
-    since.map_or(0, |it| u64::try_from(it.as_micros()).unwrap_or(u64::MAX))
+    since.map_or(0, units::us)
 }
 
 fn lines(listed: Listed) -> Vec<AuditRow> {

@@ -27,7 +27,7 @@ pub fn scheduling(
         resource_weights,
         notes,
     } = scheduling.map_err(remote::failed)?;
-    let patience_ms = u64::try_from(settings.patience.as_millis()).unwrap_or(u64::MAX);
+    let patience_ms = units::ms(settings.patience);
     match printer.output {
         Output::Json => {
             let tenants = resource_weights.iter();

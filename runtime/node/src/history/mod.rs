@@ -18,6 +18,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use wasmrun_model::id::TaskId;
+use wasmrun_model::units::us;
 
 pub(crate) use self::chunk::{Failure, Head, Kin, Outcome, Record};
 
@@ -300,10 +301,6 @@ pub(crate) fn aside<T>(is_long: bool, work: impl FnOnce() -> T) -> T {
         Ok(RuntimeFlavor::MultiThread) if is_long => tokio::task::block_in_place(work),
         _ => work(),
     }
-}
-
-fn us(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{DriverId, NodeId, ObjectId, ObjectName, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
 use wasmrun_model::task::{Attempt, FailureKind, TaskKind, TaskSpec};
+use wasmrun_model::units::us;
 use wasmrun_model::wire::{Bytes, Net, Phases, WireError};
 
 use super::ends::{Received, Written};
@@ -419,7 +420,7 @@ impl Exchange {
         });
         ReportOrder {
             result: result.map_err(|error| WireError::from(&error)),
-            ran_us: micros(report.ran),
+            ran_us: us(report.ran),
             held: report
                 .held
                 .iter()
@@ -535,10 +536,6 @@ fn output(task: TaskId, chunk: OutputChunk) -> Output {
         is_stderr: chunk.source == OutputSource::Stderr,
         bytes: Bytes(chunk.bytes.to_vec()),
     }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ impl Policy {
 const TIME_FLAG: &str = "--max-time-limit";
 
 fn time(duration: Duration) -> String {
-    units::milliseconds(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+    units::milliseconds(units::ms(duration))
 }
 
 /// The flag of maxima of resources that have none of their own.

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use wasmrun_engine::Module;
 use wasmrun_model::access::Tenants;
 use wasmrun_model::id::DriverId;
+use wasmrun_model::units::ms;
 use wasmrun_model::wire::{
     List, Listen, Refusal, RefusalKind, Response, Rows, Serve, ServiceRow, Silent, What,
 };
@@ -28,7 +29,6 @@ use crate::server::Inner;
 use crate::server::given::grants;
 use crate::server::session::{Session, refusal};
 use crate::server::tasks::overrides;
-use crate::server::views::ms;
 
 /// How soon what could not be served is tried again.
 const AGAIN: Duration = Duration::from_secs(1);

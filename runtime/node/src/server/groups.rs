@@ -10,7 +10,7 @@ use wasmrun_model::cluster::Cluster as Nodes;
 use wasmrun_model::group::GroupState;
 use wasmrun_model::id::{DriverId, GroupId, IdPrefix, NodeId};
 use wasmrun_model::resource::{ResourceName, ResourceSet};
-use wasmrun_model::units;
+use wasmrun_model::units::{self, ms};
 use wasmrun_model::wire::{
     CreateGroup, GroupBundle, GroupRow, List, Refusal, RefusalKind, Response, Rows, Silent,
 };
@@ -448,10 +448,6 @@ pub(super) fn state(state: GroupState) -> &'static str {
         GroupState::Ready => "ready",
         GroupState::Removing | GroupState::Removed => "removing",
     }
-}
-
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn amounts(set: &ResourceSet) -> BTreeMap<ResourceName, wasmrun_model::resource::Amount> {

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use wasmrun_model::id::{DriverId, IdPrefix, TaskId};
 use wasmrun_model::task::Phase;
+use wasmrun_model::units::ms;
 use wasmrun_model::wire::{Held, TaskRow};
 
 use super::Inner;
 use super::rows::Wanted;
-use super::views::ms;
 use crate::history::Place;
 use crate::ledger::Ledger;
 use crate::ledger::ages::{self, Span};

@@ -11,12 +11,13 @@ use wasmrun_model::access::Tenants;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, DriverId, IdPrefix, NodeId, TaskId};
 use wasmrun_model::task::Phase;
+use wasmrun_model::units::ms;
 use wasmrun_model::wire::{JobRow, JobTasks, List, Rows, Run, TaskRow, What};
 
 use super::Inner;
 use super::lists::passes;
 use super::live::{self, AT_A_TIME, held, live_rows};
-use super::views::{Asker, ms};
+use super::views::Asker;
 use crate::history::{Head, Outcome, Place, Record};
 use crate::ledger::Ledger;
 use crate::ledger::jobs::Job;

@@ -15,6 +15,7 @@ use wasmrun_engine::Listener;
 use wasmrun_model::access::Tenants;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, DriverId};
+use wasmrun_model::units::{ms, us};
 use wasmrun_model::wire::{List, Output, Refusal, RefusalKind, Response, Serve, ServiceRow};
 use wasmrun_net::PemError;
 
@@ -24,7 +25,6 @@ use super::lists::passes;
 use super::requests::outputs;
 use super::session::{Session, refusal};
 use super::tasks::{job_refused, overrides, plain_name};
-use super::views::ms;
 use crate::client::Client;
 use crate::cluster::{ServiceKey, ServiceRecord};
 use crate::ledger::jobs::About;
@@ -379,7 +379,7 @@ fn access_log(service: String) -> AccessLog {
             target = served.target,
             status = served.status,
             bytes = served.bytes,
-            took_us = u64::try_from(served.took.as_micros()).unwrap_or(u64::MAX),
+            took_us = us(served.took),
             cut_off = served.is_cut_off,
             task = served.task.map(|it| it.to_string()),
             "request"

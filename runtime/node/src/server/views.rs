@@ -6,7 +6,6 @@
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use wasmrun_engine::Module;
 use wasmrun_model::access::Tenants;
@@ -14,6 +13,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, IdPrefix, ObjectId, TaskId};
 use wasmrun_model::resource::{NodeResources, ResourceSet};
+use wasmrun_model::units::{ms, us};
 use wasmrun_model::wire::{
     self, Amounts, NodeStatus, Refusal, RefusalKind, Response, StoreStatus, TaskDetail, TaskRow,
 };
@@ -115,14 +115,6 @@ pub(super) fn ambiguous(
         named.join(", ")
     );
     refusal(RefusalKind::Ambiguous, why)
-}
-
-pub(super) fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn us(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 pub(super) fn amounts(set: &ResourceSet) -> Amounts {

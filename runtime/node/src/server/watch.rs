@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use wasmrun_engine::{OutputChunk, OutputLog, OutputSource};
+use wasmrun_model::units::us;
 use wasmrun_model::wire::{self, Bytes, Output, Response};
 
 use super::Inner;
@@ -130,7 +131,6 @@ impl Follower {
 }
 
 fn to_wire(report: &Report) -> wire::Report {
-    let us = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
     let held = report.held.iter().map(|held| wire::Held {
         name: held.name.clone(),
         steps: held.amount,

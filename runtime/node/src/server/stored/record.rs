@@ -12,6 +12,7 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{Digest, DriverId, NodeId, ObjectId, TaskId};
 use wasmrun_model::task::Phase;
+use wasmrun_model::units::us;
 use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{self, Bytes, WireError};
 
@@ -386,7 +387,6 @@ impl Ending {
         log: &Log,
         place: Option<Whereabouts>,
     ) -> Self {
-        let us = |it: Duration| u64::try_from(it.as_micros()).unwrap_or(u64::MAX);
         Self {
             result: match &report.result {
                 Ok(value) => Ok(Outcome::of(value.as_ref(), place)),
