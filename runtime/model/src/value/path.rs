@@ -16,8 +16,6 @@ pub enum Root {
     Arguments,
     /// One argument of a call, counted from 0: `args[1]`.
     Argument(usize),
-    /// What a call returned: `result`.
-    Result,
 }
 
 /// One step from a value into a part of it.
@@ -57,7 +55,6 @@ impl fmt::Display for Path {
             Root::Value => f.write_str("value")?,
             Root::Arguments => f.write_str("args")?,
             Root::Argument(index) => write!(f, "args[{index}]")?,
-            Root::Result => f.write_str("result")?,
         }
         for segment in self.segments() {
             match segment {
