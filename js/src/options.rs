@@ -10,6 +10,7 @@ use wasmrun_client::wire::{Create, Grants, Limits, Submit, Terms};
 use wasmrun_model::http::HttpHost;
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::secret::SecretUse;
+use wasmrun_model::units;
 
 /// The options that tasks and actors have.
 const COMMON: &str =
@@ -94,7 +95,7 @@ fn common(
             let given = value.as_f64();
             let given = given.ok_or_else(|| wrong(name, "milliseconds", value))?;
             let limit = milliseconds(given).map_err(|error| invalid(&error))?;
-            limits.time_ms = Some(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).max(1));
+            limits.time_ms = Some(units::ms(limit).max(1));
         }
         "env" => {
             let mut env = Vec::new();

@@ -12,6 +12,7 @@ use wasmrun_model::http::HttpHost;
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::secret::SecretUse;
 use wasmrun_model::trace::{Span, TraceContext, TraceState};
+use wasmrun_model::units;
 
 /// Seconds, as people give them.
 pub(crate) fn seconds(given: f64) -> PyResult<Duration> {
@@ -72,8 +73,7 @@ pub(crate) fn common(
             terms.selectors = text.parse().map_err(|error| invalid(&error))?;
         }
         "time_limit" => {
-            let limit = seconds(value.extract()?)?.as_millis();
-            limits.time_ms = Some(u64::try_from(limit).unwrap_or(u64::MAX).max(1));
+            limits.time_ms = Some(units::ms(seconds(value.extract()?)?).max(1));
         }
         "env" => {
             let mut env: Vec<(String, String)> = Vec::new();

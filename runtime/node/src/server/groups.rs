@@ -2,14 +2,12 @@
 //!
 //! Must not: reserve anything. Invariant: a client finds the groups of its tenant and its own, and no others.
 
-use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::time::{Duration, Instant};
 
 use wasmrun_model::cluster::Cluster as Nodes;
 use wasmrun_model::group::GroupState;
 use wasmrun_model::id::{DriverId, GroupId, IdPrefix, NodeId};
-use wasmrun_model::resource::{ResourceName, ResourceSet};
 use wasmrun_model::units::{self, ms};
 use wasmrun_model::wire::{
     CreateGroup, GroupBundle, GroupRow, List, Refusal, RefusalKind, Response, Rows, Silent,
@@ -17,7 +15,7 @@ use wasmrun_model::wire::{
 
 use super::lists::passes;
 use super::session::{Session, refusal};
-use super::views::{self, Asker};
+use super::views::{self, Asker, amounts};
 use super::{Inner, merge};
 use crate::cluster::Cluster;
 use crate::guests::groups::{GroupError, NotReady};
@@ -448,12 +446,6 @@ pub(super) fn state(state: GroupState) -> &'static str {
         GroupState::Ready => "ready",
         GroupState::Removing | GroupState::Removed => "removing",
     }
-}
-
-fn amounts(set: &ResourceSet) -> BTreeMap<ResourceName, wasmrun_model::resource::Amount> {
-    set.iter()
-        .map(|(name, amount)| (name.clone(), amount))
-        .collect()
 }
 
 /// Why there is neither a task nor a group of this name: that there are several groups, or one that nobody owns just now,
