@@ -110,7 +110,7 @@ fn a_project_in_c() {
 
 #[test]
 fn a_project_in_go() {
-    follow("go", "WASMRUN_REQUIRE_GO", "500500");
+    follow("go", "WASMRUN_REQUIRE_PYTHON", SUM);
 }
 
 #[test]

@@ -148,24 +148,20 @@ const C: Template = Template {
     has_wit: true,
 };
 
-/// A program: a component's preview1 adapter grows the module's memory for itself, and Go takes whatever grows for its heap.
 const GO: Template = Template {
     language: "Go",
-    about: "A program: Go's own compiler makes no components, so there are no functions or classes with types. \
-            `wasmrun submit {{module}} --array 0-3 -- 1000 4 '$i'` runs each part in a sandbox of its own.",
-    setup: "go version",
-    build: "GOOS=wasip1 GOARCH=wasm go build -o {{name}}.wasm",
-    module: "{{name}}.wasm",
-    test: "go test",
-    call: "-- 1000",
-    printed: "500500",
-    ignored: "*.wasm\n",
+    about: "`wit/world.wit` is the contract, and `app.go` what stands behind it, with the interfaces of the host in \
+            `wasmrun.go`. Both follow the canonical ABI by hand, with Go's own compiler.",
     files: templates! {
-        "main.go": "go/main.go",
-        "main_test.go": "go/main_test.go",
+        "app.go": "go/app.go",
+        "sum.go": "go/sum.go",
+        "sum_test.go": "go/sum_test.go",
+        "wasmrun.go": "go/wasmrun.go",
         "go.mod": "go/go.mod.in",
+        "Makefile": "go/Makefile",
+        "requirements.txt": "go/requirements.txt",
     },
-    has_wit: false,
+    ..C
 };
 
 pub fn new(new: &New, printer: &Printer) -> CommandResult {

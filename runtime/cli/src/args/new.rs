@@ -41,7 +41,7 @@ pub enum ProjectLanguage {
     /// With jco and tsc.
     #[value(alias = "typescript")]
     Ts,
-    /// A program, with Go's own compiler.
+    /// With Go's own compiler.
     #[value(alias = "golang")]
     Go,
     /// With Zig's C compiler.
