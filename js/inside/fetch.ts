@@ -17,6 +17,8 @@ const WITHOUT_BODY = [204, 205, 304];
 const SECRET = ['authorization', 'cookie', 'proxy-authorization'];
 const OF_BODY = ['content-encoding', 'content-language', 'content-length', 'content-location', 'content-type'];
 const PIECE_BYTES = 64n << 10n;
+// Each holds handles of WASI's, of which a sandbox has some thousands.
+const MOST_UNREAD = 1000;
 
 /** What is sent. A body is bytes, so that it can be sent again. */
 interface Asked {
@@ -102,6 +104,9 @@ async function send(asked: Asked): Promise<IncomingResponse> {
   return answered(future, asked);
 }
 
+/** What gives up the bodies that nobody reads now, beginning with the one that has waited for longest. */
+const unread = new Set<() => void>();
+
 function streamOf(response: IncomingResponse, { url, signal }: Asked): ReadableStream<Uint8Array> {
   const body = response.consume();
   const stream = body.stream();
@@ -110,13 +115,21 @@ function streamOf(response: IncomingResponse, { url, signal }: Asked): ReadableS
     if (over.signal.aborted) return;
     // What is waited for goes before what it is of.
     over.abort(reason);
+    unread.delete(giveUp);
     signal?.removeEventListener('abort', abort);
     stream[Symbol.dispose]();
     body[Symbol.dispose]();
   };
   const abort = () => end(signal!.reason);
   signal?.addEventListener('abort', abort);
+  const giveUp = () => end(new TypeError(`the response of ${url} was given up: ${MOST_UNREAD} others were left unread after it; read bodies, or end them with response.body.cancel()`));
+  const left = () => {
+    unread.add(giveUp);
+    if (unread.size > MOST_UNREAD) unread.values().next().value!();
+  };
+  left();
   const pull = async (to: ReadableStreamDefaultController<Uint8Array>): Promise<void> => {
+    unread.delete(giveUp);
     for (;;) {
       if (over.signal.aborted) throw over.signal.reason;
       let bytes: Uint8Array;
@@ -130,7 +143,7 @@ function streamOf(response: IncomingResponse, { url, signal }: Asked): ReadableS
         if (broken !== undefined) throw broken;
         return to.close();
       }
-      if (bytes.length) return to.enqueue(bytes);
+      if (bytes.length) return (left(), to.enqueue(bytes));
       await ready(stream.subscribe(), over.signal);
     }
   };

@@ -25,7 +25,7 @@ function large(answer) {
 
 const server = createServer((asked, answer) => {
   const to = (status, location) => answer.writeHead(status, { location }).end('elsewhere');
-  switch (asked.url) {
+  switch (asked.url.replace(/\?.*/, '')) {
     case '/echo':
       answer.writeHead(200, { 'x-method': asked.method, 'content-type': asked.headers['content-type'] ?? '' });
       return asked.pipe(answer);
@@ -41,6 +41,8 @@ const server = createServer((asked, answer) => {
       return to(302, 'http://127.0.0.1:1/');
     case '/round':
       return to(302, '/round');
+    case '/empty':
+      return answer.end();
     case '/never':
       return;
     case '/slow':
@@ -116,6 +118,23 @@ test('a large response takes no more memory than its pieces', async () => {
   const size = 8 * MIB;
   const echo = `const back = await fetch(at + '/echo', { method: 'POST', body: new Uint8Array(${size}).fill(7) }); const it = new Uint8Array(await back.arrayBuffer()); return [it.length, it[${size - 1}]]`;
   assert.deepEqual(await run(echo), [size, 7]);
+});
+
+test('of responses that are never read the oldest are given up', async () => {
+  const found = await run(`
+    const first = await fetch(at + '/empty?1');
+    const reader = (await fetch(at + '/slow')).body.getReader();
+    await reader.read();
+    const next = reader.read();
+    const all = [];
+    while (all.length < 1000) all.push(...(await Promise.all(Array.from({ length: 50 }, () => fetch(at + '/empty')))));
+    const why = await first.text().then(() => 'read', (error) => String(error));
+    const texts = await Promise.all(all.slice(10).map((it) => it.text()));
+    reader.cancel();
+    return [why, new Set(texts), await next];
+  `);
+  assert.match(found[0], /^TypeError: the response of .*\/empty\?1 was given up: 1000 others were left unread after it; .*cancel\(\)$/);
+  assert.deepEqual(found.slice(1), [new Set(['']), { value: undefined, done: true }]);
 });
 
 test('a program sends requests, and so do its tasks', async () => {
