@@ -1,6 +1,9 @@
 """Real parts only: the wheel that is installed, its own node, and the guests that the other tests use."""
 
 import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,18 @@ import pytest
 import wasmrun
 
 GUESTS = Path(os.environ.get("WASMRUN_GUESTS", Path(__file__).parents[2] / "target" / "guests"))
+
+
+def python(code, **env):
+    """Runs a program of its own."""
+    given = {**os.environ, **env}
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
 
 
 @pytest.fixture(scope="session")

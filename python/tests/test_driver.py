@@ -18,18 +18,7 @@ from pathlib import Path
 import pytest
 
 import wasmrun
-
-
-def python(code, **env):
-    """Runs a program of its own."""
-    given = {**os.environ, **env}
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=given,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+from conftest import python
 
 
 def test_names_and_help(orders, fixture):
@@ -311,6 +300,8 @@ def test_threads_create_the_first_actors_of_a_class(session, guests):
         WASMRUN_ADDRESS=session.address,
     )
     assert ended.stdout == "created\n", ended
+
+
 def test_threads_begin_at_once(tmp_path):
     ended = python(
         f"""

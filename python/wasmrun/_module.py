@@ -27,6 +27,13 @@ def _signature(described: tuple[list[tuple[str, str]], str, str | None]) -> insp
     return inspect.Signature(made, return_annotation=result)
 
 
+def _help(name: str, signature: inspect.Signature, docs: str | None) -> str:
+    """What `help` shows: without a text of an object's own it shows that of its class."""
+    # Types of a module are no objects of Python yet, but texts.
+    said = f"{name}{signature}".replace("'", "")
+    return f"{said}\n\n{docs}" if docs else said
+
+
 class Function:
     """A function of a module. `remote` calls it, in a fresh sandbox each time."""
 
@@ -35,7 +42,8 @@ class Function:
         self.__name__ = self.__qualname__ = name
         described = raw.described()
         self.__signature__ = _signature(described)
-        self.__doc__ = described[2]
+        self._docs = described[2]
+        self.__doc__ = _help(name, self.__signature__, self._docs)
         # Without a layer between: it is called often.
         self.remote = raw.remote
 
@@ -63,7 +71,8 @@ class Class:
         described = raw.described()
         signature = _signature(described)
         self.__signature__ = signature.replace(return_annotation="ActorHandle")
-        self.__doc__ = raw.docs or described[2]
+        self._docs = raw.docs or described[2]
+        self.__doc__ = _help(name, self.__signature__, self._docs)
         self.remote = raw.remote
 
     def options(self, **options: Any) -> Class:
@@ -103,12 +112,18 @@ class Module:
         add = weakref.WeakMethod(self._add_type)
         self._raw = session.load(data, _values.factory(lambda scope, cls: _call(add(), scope, cls)))
         self.digest = self._raw.digest
+        helps: list[str] = []
         for function in self._raw.functions():
             interface, plain = _parts(function.full_name)
-            self._add(interface, _values.identifier(plain), Function(function, _values.identifier(plain)))
+            made = Function(function, _values.identifier(plain))
+            self._add(interface, made.__name__, made)
+            helps.append(str(made.__doc__))
         for cls in self._raw.classes():
             interface, plain = _parts(cls.full_name)
-            self._add(interface, _values.pascal(plain), Class(cls, _values.pascal(plain)))
+            actor = Class(cls, _values.pascal(plain))
+            self._add(interface, actor.__name__, actor)
+            helps.append(str(actor.__doc__))
+        self.__doc__ = "\n".join(helps)
 
     def _add_type(self, scope: str | None, cls: type) -> None:
         self._add(scope, cls.__name__, cls)

@@ -74,7 +74,8 @@ def _members(name: str, members: dict[str, Any], names: dict[int, str]) -> str:
 
 
 def _docs(of: Any, indent: str) -> str:
-    docs = inspect.cleandoc(vars(of).get("__doc__") or "")
+    docs = of._docs if isinstance(of, (Function, Class)) else vars(of).get("__doc__")
+    docs = inspect.cleandoc(docs or "")
     # What Python makes by itself says nothing.
     if not docs or docs.startswith(of.__name__ + "("):
         return ""
