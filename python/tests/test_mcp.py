@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import urllib.request
 
 import pytest
 
@@ -151,3 +152,29 @@ def test_modules_have_their_tools_beside_it(guests):
     server = Server(guests / "orders.wasm")
     assert [tool["name"] for tool in server.ask("tools/list")["tools"]] == ["run_python", "price", "price-all"]
     server.end()
+
+
+def test_the_tool_is_there_over_http():
+    environment = {name: value for name, value in os.environ.items() if name != "WASMRUN_ADDRESS"} | {"XDG_RUNTIME_DIR": "/nowhere"}
+    command = [program(), "mcp", "--listen", "127.0.0.1:0"]
+    with subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE) as server:
+        try:
+            line = next(line for line in server.stdout if "http://" in line)
+            url = "http://" + line.split("http://")[1].split()[0]
+            session = {}
+
+            def ask(method, params, **message):
+                body = json.dumps({"jsonrpc": "2.0", "method": method, "params": params, **message}).encode()
+                headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **session}
+                with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
+                    return answer.headers, answer.read().decode()
+
+            begin = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "tests", "version": "1"}}
+            headers, _ = ask("initialize", begin, id=1)
+            session["Mcp-Session-Id"] = headers["Mcp-Session-Id"]
+            ask("notifications/initialized", {})
+            call = {"name": "run_python", "arguments": {"code": "result = sum(x)", "inputs": {"x": [1, 2]}}}
+            _, said = ask("tools/call", call, id=2)
+            assert '"result":3' in said and '"isError":true' not in said, said
+        finally:
+            server.terminate()
