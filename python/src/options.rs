@@ -39,7 +39,7 @@ pub(crate) fn apply(
 }
 
 /// The options that tasks and actors have.
-const COMMON: &str = "cpus, gpus, memory, resources, time_limit, strategy, labels, priority, env, secrets, http, trace";
+const COMMON: &str = "cpus, gpus, memory, resources, time_limit, strategy, labels, priority, env, dirs, secrets, http, trace";
 
 /// An option that tasks and actors have. False if it is none.
 pub(crate) fn common(
@@ -101,10 +101,27 @@ pub(crate) fn common(
                     .push(host.parse::<HttpHost>().map_err(|error| invalid(&error))?);
             }
         }
+        "dirs" => {
+            grants.dirs = Vec::new();
+            for text in value.extract::<Vec<String>>()? {
+                grants
+                    .dirs
+                    .push(directory(&text).map_err(|error| invalid(&error))?);
+            }
+        }
         "trace" => *trace = trace_of(value)?,
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// A directory of this machine, as of `wasmrun submit --dir`.
+fn directory(text: &str) -> Result<wire::Dir, String> {
+    let mut dir: wire::Dir = text.parse()?;
+    let host = std::path::absolute(&dir.host).map_err(|error| format!("{text}: {error}"))?;
+    let host = host.into_os_string().into_string();
+    dir.host = host.map_err(|_| format!("{text}: its path is not UTF-8"))?;
+    Ok(dir)
 }
 
 /// The trace context of a carrier: a dict as OpenTelemetry's `inject` fills it, which has none where there is no span.

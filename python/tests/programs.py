@@ -102,3 +102,8 @@ class Counter:
 
     def fail(self):
         raise Wrong(self.total, "asked for")
+
+
+@wasmrun.remote(cpus=1)
+def count(counter):
+    return counter.add.remote(1).get()

@@ -50,9 +50,8 @@ class Function:
     def options(self, **options: Any) -> Function:
         """The same function, whose calls ask for something: `cpus`, `gpus`, `memory` (bytes, or text such as '64MiB'),
         `resources` (a dict), `retries`, `retry_on_error`, `time_limit` (seconds), `strategy`, `labels`, `priority`, `name`,
-        `env` (a dict), `secrets` (a list, as of `wasmrun submit --secret`), `http` (a list of servers, as of
-        `wasmrun submit --http`), `trace` (a dict that
-        `opentelemetry.propagate.inject` has filled: their spans are in that trace)."""
+        `env` (a dict), `dirs`, `secrets` and `http` (lists, as of `--dir`, `--secret` and `--http` of `wasmrun submit`), `trace` (a
+        dict that `opentelemetry.propagate.inject` has filled: their spans are in that trace)."""
         return Function(self._raw.with_options(options), self.__name__)
 
     def __call__(self, *_: object, **__: object) -> Any:

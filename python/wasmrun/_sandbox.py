@@ -1,6 +1,7 @@
 """Snippets that nobody has read, in sandboxes.
 
-Owns `run` and `Sandbox`. A snippet reaches nothing: no files, no network, no environment; what it gives back is data.
+Owns `run` and `Sandbox`. A snippet reaches nothing that it was not granted: no files, no network, no environment; what it gives
+back is data.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use wasmrun_client::wire;
 use wasmrun_engine::{DirGrant, NetGrant};
 use wasmrun_model::cluster::{LabelKey, LabelValue};
 use wasmrun_model::resource::{Amount, ResourceName};
@@ -93,46 +94,13 @@ impl FromStr for DirArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mode = text.rsplit_once(':');
-        // What follows `::` is a name, and one that holds a slash is no mode either.
-        let mode = mode.filter(|(rest, mode)| !rest.ends_with(':') && !mode.contains('/'));
-        let (rest, read_only) = match mode {
-            None => (text, false),
-            Some((rest, mode)) if mode.eq_ignore_ascii_case("ro") => (rest, true),
-            Some((rest, mode)) if mode.eq_ignore_ascii_case("rw") => (rest, false),
-            Some((host, guest)) if !guest.is_empty() && !host.contains("::") => {
-                return Err(one_colon(text, host, guest));
-            }
-            Some((_, mode)) => {
-                return Err(format!(
-                    "'{text}' ends with '{mode}': end it with ':ro' to read only, and with nothing to write, too; a path \
-                     that has a colon itself needs a name, PATH::GUEST"
-                ));
-            }
-        };
-        let (host, guest) = match (rest.split_once("::"), rest.split_once(':')) {
-            (Some(both), _) => both,
-            (None, Some((host, guest))) => return Err(one_colon(text, host, guest)),
-            (None, None) => (rest, rest),
-        };
-        if host.is_empty() || guest.is_empty() {
-            return Err(format!(
-                "'{text}' must be HOST::GUEST, such as ./data::/data"
-            ));
-        }
+        let dir: wire::Dir = text.parse()?;
         Ok(Self(DirGrant {
-            host: host.into(),
-            guest: guest.into(),
-            read_only,
+            host: dir.host.into(),
+            guest: dir.guest,
+            read_only: dir.is_read_only,
         }))
     }
-}
-
-fn one_colon(text: &str, host: &str, guest: &str) -> String {
-    format!(
-        "'{text}' has one colon: the guest's name for a directory stands behind two, {host}::{guest}, and to read only, \
-         end it with ':ro'; a path that has a colon itself needs such a name, PATH::GUEST"
-    )
 }
 
 /// `all`, or addresses.

@@ -161,6 +161,53 @@ pub struct Dir {
     pub is_read_only: bool,
 }
 
+/// As people write it: `HOST::GUEST[:ro]` or `HOST[:ro]`. The path is as it was given, and need not be absolute.
+impl FromStr for Dir {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mode = text.rsplit_once(':');
+        // What follows `::` is a name, and one that holds a slash is no mode either.
+        let mode = mode.filter(|(rest, mode)| !rest.ends_with(':') && !mode.contains('/'));
+        let (rest, is_read_only) = match mode {
+            None => (text, false),
+            Some((rest, mode)) if mode.eq_ignore_ascii_case("ro") => (rest, true),
+            Some((rest, mode)) if mode.eq_ignore_ascii_case("rw") => (rest, false),
+            Some((host, guest)) if !guest.is_empty() && !host.contains("::") => {
+                return Err(one_colon(text, host, guest));
+            }
+            Some((_, mode)) => {
+                return Err(format!(
+                    "'{text}' ends with '{mode}': end it with ':ro' to read only, and with nothing to write, too; a path \
+                     that has a colon itself needs a name, PATH::GUEST"
+                ));
+            }
+        };
+        let (host, guest) = match (rest.split_once("::"), rest.split_once(':')) {
+            (Some(both), _) => both,
+            (None, Some((host, guest))) => return Err(one_colon(text, host, guest)),
+            (None, None) => (rest, rest),
+        };
+        if host.is_empty() || guest.is_empty() {
+            return Err(format!(
+                "'{text}' must be HOST::GUEST, such as ./data::/data"
+            ));
+        }
+        Ok(Self {
+            host: host.into(),
+            guest: guest.into(),
+            is_read_only,
+        })
+    }
+}
+
+fn one_colon(text: &str, host: &str, guest: &str) -> String {
+    format!(
+        "'{text}' has one colon: the guest's name for a directory stands behind two, {host}::{guest}, and to read only, \
+         end it with ':ro'; a path that has a colon itself needs such a name, PATH::GUEST"
+    )
+}
+
 /// A service: HTTP requests that a module answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Serve {
