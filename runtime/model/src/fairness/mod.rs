@@ -30,6 +30,7 @@ mod tenant;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod unused;
 mod usage;
 mod weight;
 
@@ -43,5 +44,5 @@ pub use quota::{Ask, AtQuota, BeyondQuota, Bound, Quota, TooManyWaiting};
 pub use ratio::{Ratio, Scale};
 pub use state::{Tenant, TenantCounters};
 pub use tenant::{ParseTenantNameError, TenantConfig, TenantName};
-pub use tenants::{MAX_TENANTS, TenantIx, Tenants, TooManyTenants};
+pub use tenants::{MAX_BELOW, MAX_TENANTS, TenantIx, Tenants, TooManyTenants};
 pub use weight::{Weight, WeightError};

@@ -31,11 +31,27 @@ pub struct TenantCounters {
     pub paused: u64,
 }
 
+impl TenantCounters {
+    /// Adds those of another tenant.
+    pub fn add(&mut self, other: &Self) {
+        self.submitted += other.submitted;
+        self.started += other.started;
+        self.finished += other.finished;
+        self.failed += other.failed;
+        self.cancelled += other.cancelled;
+        self.paused += other.paused;
+    }
+}
+
 /// One tenant, with all that are part of it.
 #[derive(Debug, Clone)]
 pub struct Tenant {
     pub(super) name: TenantName,
     pub(super) parent: Option<TenantIx>,
+    /// How many tenants are part of it, all levels together.
+    pub(super) below: u32,
+    /// How many tasks and groups of it are here, without those of tenants below it.
+    pub(super) uses: u32,
     pub(super) config: TenantConfig,
     /// With those below it.
     pub(super) usage: Usage,
@@ -73,6 +89,8 @@ impl Tenant {
         Self {
             name: name.clone(),
             parent,
+            below: 0,
+            uses: 0,
             config: TenantConfig::default(),
             usage: Usage::default(),
             terms: SmallVec::new(),
@@ -136,7 +154,12 @@ impl Tenant {
         self.waiting
     }
 
-    /// Whether there are tenants that are part of it.
+    /// How many tasks and groups of it are here, without those of tenants below it.
+    pub fn uses(&self) -> u32 {
+        self.uses
+    }
+
+    /// Whether there are, or were, tenants that are part of it.
     pub(super) fn has_parts(&self) -> bool {
         self.own.is_some()
     }

@@ -4,9 +4,9 @@
 //! not: know tasks or queues, or decide what runs: the keeper of the queue takes the first in the
 //! order of the tree (`order.rs`) that fits.
 //!
-//! Invariants: every key is up to date after every call; a [`TenantIx`] stays valid for the life
-//! of the table; usage elsewhere is the sum of the last report of each node that is not cleared; with each tenant the table has
-//! its parent; what a tenant uses counts as used by all that it is part of.
+//! Invariants: every key is up to date after every call; a [`TenantIx`] stays valid as long as something uses its tenant
+//! ([`Tenants::forget_unused`]); usage elsewhere is the sum of the last report of each node that is not cleared; with each
+//! tenant the table has its parent; what a tenant uses counts as used by all that it is part of.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,26 +18,51 @@ use crate::time::Instant;
 
 use super::key::{Column, ShareKey};
 use super::policy::Policy;
-use super::state::{OwnWork, Tenant};
+use super::state::{OwnWork, Tenant, TenantCounters};
 use super::tenant::{TenantConfig, TenantName};
 use super::usage::{Part, Usage};
 
 /// The most tenants in one table. One more is refused.
 pub const MAX_TENANTS: usize = 65_536;
 
-/// A tenant in one [`Tenants`] table; dense from 0. Means nothing elsewhere.
+/// The most tenants that are part of one without parents, all levels together. Of one that is part of another there are a
+/// quarter of that, and so on: so one team cannot take up the room of its organisation.
+pub const MAX_BELOW: usize = MAX_TENANTS / 8;
+
+/// The most that a tenant of this depth may have below it.
+fn most_below(depth: usize) -> usize {
+    MAX_BELOW >> (2 * depth)
+}
+
+/// A tenant in one [`Tenants`] table. Means nothing elsewhere. When its tenant is forgotten, another one gets it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantIx(pub u32);
 
 /// The error of a tenant that is one too many.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "tenant {name} would be one too many: a cluster has at most {MAX_TENANTS}; \
-     use one of those that there are"
-)]
-pub struct TooManyTenants {
-    /// The tenant that was refused.
-    pub name: TenantName,
+pub enum TooManyTenants {
+    /// There are [`MAX_TENANTS`].
+    #[error(
+        "tenant {name} would be one too many: a cluster has at most {MAX_TENANTS} that have tasks, placement groups or \
+         settings; use one of those that there are"
+    )]
+    InAll {
+        /// The tenant that was refused.
+        name: TenantName,
+    },
+    /// There are as many below one as there may be.
+    #[error(
+        "tenant {name} would be one too many: {most} that have tasks, placement groups or settings are part of {of}, and \
+         no more may be; use one of those, or wait until tasks of some have ended"
+    )]
+    Below {
+        /// The tenant that was refused.
+        name: TenantName,
+        /// The tenant that it would be part of.
+        of: TenantName,
+        /// How many may be part of that one.
+        most: usize,
+    },
 }
 
 /// All tenants, with what each uses over the whole cluster.
@@ -51,8 +76,14 @@ pub struct Tenants {
     /// The resources of the total, in the order of names.
     columns: Vec<Column>,
     generation: u64,
-    tenants: Vec<Tenant>,
-    by_name: BTreeMap<TenantName, TenantIx>,
+    /// By [`TenantIx`]; those in `free` are nobody's.
+    pub(super) tenants: Vec<Tenant>,
+    pub(super) free: Vec<TenantIx>,
+    pub(super) by_name: BTreeMap<TenantName, TenantIx>,
+    /// Those of which something that used them has ended since they were looked at, and those that came without a use.
+    pub(super) idle: BTreeSet<TenantIx>,
+    /// What those did that were forgotten.
+    pub(super) forgotten: TenantCounters,
     /// How many have a quota.
     quotas: usize,
     remote: BTreeMap<NodeId, Report>,
@@ -129,14 +160,47 @@ impl Tenants {
     }
 
     /// The tenant of this name, which is added if it is new, and before it all that it is part of.
+    ///
+    /// # Errors
+    /// If there are too many, in all or below one that it would be part of. [`Tenants::forget_unused`] may make room.
     pub fn intern(&mut self, name: &TenantName) -> Result<TenantIx, TooManyTenants> {
         if let Some(&ix) = self.by_name.get(name) {
             return Ok(ix);
         }
         let mut new = BTreeSet::new();
         self.add_new(name, &mut new);
-        if self.tenants.len() + new.len() > MAX_TENANTS {
-            return Err(TooManyTenants { name: name.clone() });
+        let known = new.first().and_then(TenantName::parent);
+        let mut next = known.and_then(|known| self.find(&known));
+        while let Some(ix) = next {
+            let above = self.get(ix);
+            let most = most_below(above.name.depth());
+            if above.below as usize + new.len() > most {
+                return Err(TooManyTenants::Below {
+                    name: name.clone(),
+                    of: above.name.clone(),
+                    most,
+                });
+            }
+            next = above.parent;
+        }
+        self.add_all(name, new)
+    }
+
+    /// The same, however many are below those that it is part of: for what operators say.
+    fn add(&mut self, name: &TenantName) -> Result<TenantIx, TooManyTenants> {
+        let mut new = BTreeSet::new();
+        self.add_new(name, &mut new);
+        self.add_all(name, new)
+    }
+
+    /// Adds those that are not in the table, of which `name` is the last, if it is none that is.
+    fn add_all(
+        &mut self,
+        name: &TenantName,
+        new: BTreeSet<TenantName>,
+    ) -> Result<TenantIx, TooManyTenants> {
+        if self.len() + new.len() > MAX_TENANTS {
+            return Err(TooManyTenants::InAll { name: name.clone() });
         }
         // Parents come before their children.
         new.into_iter().for_each(|name| self.insert(name));
@@ -144,7 +208,7 @@ impl Tenants {
     }
 
     /// Adds a name to those that are not in the table, with all that it is part of.
-    fn add_new(&self, name: &TenantName, new: &mut BTreeSet<TenantName>) {
+    pub(super) fn add_new(&self, name: &TenantName, new: &mut BTreeSet<TenantName>) {
         let mut next = Some(name.clone());
         while let Some(name) = next.filter(|it| !self.by_name.contains_key(it)) {
             next = name.parent();
@@ -154,14 +218,24 @@ impl Tenants {
 
     /// Adds a tenant whose parent is there.
     fn insert(&mut self, name: TenantName) {
-        let ix = TenantIx(self.tenants.len() as u32);
         let parent = name.parent().map(|parent| self.by_name[&parent]);
         let mut tenant = Tenant::new(&name, parent);
         tenant.rebuild(self.policy, &self.columns);
-        self.tenants.push(tenant);
+        let ix = match self.free.pop() {
+            Some(ix) => {
+                self.tenants[ix.0 as usize] = tenant;
+                ix
+            }
+            None => {
+                self.tenants.push(tenant);
+                TenantIx(self.tenants.len() as u32 - 1)
+            }
+        };
         self.by_name.insert(name, ix);
-        if let Some(TenantIx(parent)) = parent {
-            let parent = &mut self.tenants[parent as usize];
+        self.idle.insert(ix);
+        if let Some(parent) = parent {
+            self.for_all_above(parent, |above| above.below += 1);
+            let parent = &mut self.tenants[parent.0 as usize];
             if parent.own.is_none() {
                 parent.own = Some(Box::new(OwnWork {
                     usage: parent.usage.clone(),
@@ -179,7 +253,8 @@ impl Tenants {
         name: &TenantName,
         config: TenantConfig,
     ) -> Result<TenantIx, TooManyTenants> {
-        let ix = self.intern(name)?;
+        let ix = self.add(name)?;
+        self.idle.insert(ix);
         let tenant = &mut self.tenants[ix.0 as usize];
         self.quotas -= usize::from(!tenant.config.quota.is_empty());
         self.quotas += usize::from(!config.quota.is_empty());
@@ -208,12 +283,12 @@ impl Tenants {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.tenants.len()
+        self.by_name.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.tenants.is_empty()
+        self.by_name.is_empty()
     }
 
     /// Where the tenant stands among those that are part of the same: the smaller key is served first.
@@ -260,7 +335,7 @@ impl Tenants {
         self.quotas > 0
     }
 
-    fn for_all_above(&mut self, ix: TenantIx, change: impl Fn(&mut Tenant)) {
+    pub(super) fn for_all_above(&mut self, ix: TenantIx, change: impl Fn(&mut Tenant)) {
         let mut next = Some(ix);
         while let Some(ix) = next {
             let tenant = &mut self.tenants[ix.0 as usize];
@@ -294,8 +369,8 @@ impl Tenants {
         let mut new = BTreeSet::new();
         for name in usage.keys() {
             self.add_new(name, &mut new);
-            if self.tenants.len() + new.len() > MAX_TENANTS {
-                return Err(TooManyTenants { name: name.clone() });
+            if self.len() + new.len() > MAX_TENANTS {
+                return Err(TooManyTenants::InAll { name: name.clone() });
             }
         }
         let [sandboxes, actors] = [SANDBOXES, CPU_OF_ACTORS].map(reported_as);
@@ -309,7 +384,7 @@ impl Tenants {
                 cpu_of_actors: amounts.remove(&actors).steps(),
                 amounts,
             };
-            report.insert(self.intern(name)?, reported);
+            report.insert(self.add(name)?, reported);
         }
         Ok(self.replace_remote(node, report))
     }
@@ -416,6 +491,7 @@ impl Tenants {
             .filter(|ix| old.get(ix) != report.get(ix))
             .collect();
         for ix in &changed {
+            self.idle.insert(*ix);
             self.change_usage(*ix, |usage| {
                 if let Some(before) = old.get(ix) {
                     usage.remove(&before.amounts, Part::Remote);

@@ -304,7 +304,7 @@ fn tenants_are_limited() {
     let node = NodeId::from_bytes([1; 16]);
     let two = BTreeMap::from_iter(["x", "y"].map(|text| (name(text), set(r#"{"CPU":1}"#))));
     let error = tenants.set_remote(node, &two).unwrap_err();
-    assert_eq!(error, TooManyTenants { name: name("y") });
+    assert_eq!(error, TooManyTenants::InAll { name: name("y") });
     assert_eq!(tenants.len(), MAX_TENANTS - 1);
     tenants.intern(&name("x")).unwrap();
     assert!(tenants.intern(&name("y")).is_err());

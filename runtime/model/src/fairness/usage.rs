@@ -84,6 +84,11 @@ impl Usage {
         }
     }
 
+    /// Whether it is nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Here and elsewhere together, in the order of names.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&ResourceName, Amount)> {
         let sum = |entry: &Entry| amount(entry.own + entry.remote);

@@ -124,7 +124,7 @@ impl Scheduler {
     ) {
         let owned = self.groups.owned.get(&group);
         let is_known = owned.is_some_and(|owned| owned.takeovers >= takeovers);
-        if is_known || self.tenants.intern(&tenant).is_err() {
+        if is_known || !self.has_group_more(&tenant) {
             self.stale += 1;
             return;
         }

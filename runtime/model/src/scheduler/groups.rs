@@ -305,7 +305,7 @@ impl Scheduler {
 
     pub(super) fn create_group(&mut self, group: GroupId, spec: GroupSpec, tenant: TenantName) {
         let is_there = self.groups.owned.contains_key(&group);
-        if is_there || self.tenants.intern(&tenant).is_err() {
+        if is_there || !self.has_group_more(&tenant) {
             self.stale += 1;
             return;
         }
@@ -350,8 +350,18 @@ impl Scheduler {
         let before = std::mem::take(&mut owned.charged);
         let tenant = self.tenants.find(&owned.tenant).expect("it was made known");
         recharge(&mut self.tenants, tenant, &owned, &before);
+        self.tenants.note_use(tenant, false);
         self.has_given_back(tenant);
         Some(owned)
+    }
+
+    /// A tenant has a group more from now on, if there is room for the tenant.
+    pub(super) fn has_group_more(&mut self, tenant: &TenantName) -> bool {
+        let found = self.tenant(tenant);
+        if let Ok(tenant) = found {
+            self.tenants.note_use(tenant, true);
+        }
+        found.is_ok()
     }
 
     pub(super) fn remove_group(&mut self, group: GroupId) {

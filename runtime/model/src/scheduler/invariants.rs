@@ -22,6 +22,7 @@ pub fn check(scheduler: &Scheduler) {
     check_resources(scheduler);
     check_arguments(scheduler);
     check_calls(scheduler);
+    check_tenants(scheduler);
     scheduler.check_pauses();
     scheduler.check_tasks_of_peers();
     scheduler.check_calls_of_actors();
@@ -103,6 +104,22 @@ fn check_classes(scheduler: &Scheduler) {
             "{kept:?} is kept for nobody"
         );
     }
+}
+
+/// Each tenant has as many uses as it has tasks and groups, so that none is forgotten before they have ended.
+fn check_tenants(scheduler: &Scheduler) {
+    let tenants = &scheduler.tenants;
+    let tasks = live(scheduler).map(|ix| tenants.get(scheduler.tasks[ix].tenant).name());
+    let groups = scheduler.groups.owned.values().map(|owned| &owned.tenant);
+    let mut uses: BTreeMap<_, u32> = BTreeMap::new();
+    for tenant in tasks.chain(groups) {
+        *uses.entry(tenant).or_default() += 1;
+    }
+    for (_, tenant) in tenants.iter() {
+        let expected = uses.remove(tenant.name()).unwrap_or_default();
+        assert_eq!(tenant.uses(), expected, "uses of {}", tenant.name());
+    }
+    assert!(uses.is_empty(), "{uses:?} are not in the table");
 }
 
 /// No unit twice, nothing lost, load is that of the tasks, and usage that of the tasks outside of groups and of groups.

@@ -348,6 +348,7 @@ impl Scheduler {
                 takeovers,
             } => self.take_group_over(group, spec, tenant, takeovers),
             Event::SetTenant { tenant, config } => {
+                self.make_room_for(&tenant);
                 if self.tenants.set_config(&tenant, *config).is_err() {
                     self.stale += 1;
                 }
@@ -378,7 +379,7 @@ impl Scheduler {
             let why = Reason::SelectorInGroup(*group);
             return self.turn_away(&spec, owner, attempt, why);
         }
-        let tenant = match self.tenants.intern(&spec.terms.tenant) {
+        let tenant = match self.tenant(&spec.terms.tenant) {
             Ok(tenant) => tenant,
             Err(why) => return self.turn_away(&spec, owner, attempt, why.into()),
         };
@@ -411,6 +412,7 @@ impl Scheduler {
             state,
         };
         let ix = self.tasks.insert(new, self.now);
+        self.tenants.note_use(tenant, true);
         self.tenants.note_waiting(tenant, true);
         for arg in &self.tasks[ix].args {
             self.dependents.entry(arg.object).or_default().insert(ix);
@@ -511,6 +513,7 @@ impl Scheduler {
         if self.classes[class].members() == 0 {
             self.classes.retire(class);
         }
+        self.tenants.note_use(task.tenant, false);
         self.ended[end.index() - Phase::LIVE] += 1;
         match end {
             Phase::Finished => self.tenants.note_finished(task.tenant),

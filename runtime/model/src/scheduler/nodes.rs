@@ -127,7 +127,11 @@ impl Scheduler {
         // What it has not answered for, its view cannot count.
         let offered = QueueReport::of(self.tasks.offered(id), self.run_time.get());
         self.cluster.set_queue(ix, view.queue, offered);
-        match self.tenants.set_remote(id, &view.usage) {
+        let mut changed = self.tenants.set_remote(id, &view.usage);
+        if changed.is_err() && self.tenants.forget_unused() {
+            changed = self.tenants.set_remote(id, &view.usage);
+        }
+        match changed {
             Ok(changed) => changed
                 .into_iter()
                 .for_each(|tenant| self.has_given_back(tenant)),

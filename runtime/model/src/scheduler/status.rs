@@ -10,7 +10,7 @@ use super::explain::SHOWN;
 use super::record::Owner;
 use super::{PeerView, Scheduler};
 use crate::cluster::{Cluster, NodeIx, QueueReport};
-use crate::fairness::{TenantName, Tenants, TooManyTenants};
+use crate::fairness::{TenantIx, TenantName, Tenants, TooManyTenants};
 use crate::group::GroupState;
 use crate::id::{ActorId, DriverId, JobId, NodeId, ObjectId, TaskId};
 use crate::resource::{NodeReport, NodeResources, Request, ResourceSet};
@@ -223,7 +223,21 @@ impl Scheduler {
     /// # Errors
     /// If there are too many.
     pub fn admit(&mut self, tenant: &TenantName) -> Result<(), TooManyTenants> {
-        self.tenants.intern(tenant).map(|_| ())
+        self.tenant(tenant).map(|_| ())
+    }
+
+    /// Whether there is room for what operators say of a tenant. Those that nothing uses make room.
+    pub fn make_room_for(&mut self, tenant: &TenantName) -> bool {
+        self.tenants.has_room_for(tenant)
+            || self.tenants.forget_unused() && self.tenants.has_room_for(tenant)
+    }
+
+    /// The tenant of this name, which is made known. Those that nothing uses make room.
+    pub(super) fn tenant(&mut self, name: &TenantName) -> Result<TenantIx, TooManyTenants> {
+        match self.tenants.intern(name) {
+            Err(_) if self.tenants.forget_unused() => self.tenants.intern(name),
+            found => found,
+        }
     }
 
     /// The tenants.

@@ -178,6 +178,11 @@ impl Ledger {
         self.scheduler.admit(tenant)
     }
 
+    /// Whether there is room for what an operator says of a tenant.
+    pub(crate) fn make_room_for(&mut self, tenant: &TenantName) -> bool {
+        self.scheduler.make_room_for(tenant)
+    }
+
     /// Whether the owner of a group has been asked how it stands with it.
     pub(crate) fn is_group_asked_for(&self, group: &GroupId) -> bool {
         self.scheduler.is_group_asked_for(group)

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use wasmrun_model::access;
 use wasmrun_model::fairness::{
-    MAX_TENANTS, Quota, Tenant, TenantConfig, TenantIx, TenantName, Tenants, TooManyTenants,
+    Quota, Tenant, TenantConfig, TenantIx, TenantName, Tenants, TooManyTenants,
 };
 use wasmrun_model::resource::{Amount, ResourceName, ResourceSet};
 use wasmrun_model::wire::{
@@ -139,15 +139,11 @@ impl Shared {
 
 /// Refuses a tenant that would be one too many for the scheduler of this node.
 fn has_room(shared: &Shared, tenant: &TenantName) -> Result<(), Refusal> {
-    let has_room = shared.ask(|ledger| {
-        let tenants = ledger.scheduler().tenants();
-        tenants.len() < MAX_TENANTS || tenants.find(tenant).is_some()
-    });
-    match has_room {
+    match shared.decide(|ledger| ledger.make_room_for(tenant)) {
         true => Ok(()),
         false => {
             let name = tenant.clone();
-            Err(refusal(RefusalKind::Full, TooManyTenants { name }))
+            Err(refusal(RefusalKind::Full, TooManyTenants::InAll { name }))
         }
     }
 }

@@ -43,8 +43,9 @@ impl Ledger {
     pub(super) fn read(ledger: &crate::ledger::Ledger) -> Self {
         let scheduler = ledger.scheduler();
         let own = ledger.own_resources();
-        let (mut tenants, mut others) = (Vec::new(), TenantCounters::default());
-        let (mut started, mut paused) = (0, 0);
+        // With those that nothing uses any more.
+        let (mut tenants, mut others) = (Vec::new(), scheduler.tenants().forgotten());
+        let (mut started, mut paused) = (others.started, others.paused);
         for (TenantIx(at), tenant) in scheduler.tenants().iter() {
             let counters = tenant.counters();
             started += counters.started;
@@ -58,12 +59,7 @@ impl Ledger {
                 });
                 continue;
             }
-            others.submitted += counters.submitted;
-            others.started += counters.started;
-            others.finished += counters.finished;
-            others.failed += counters.failed;
-            others.cancelled += counters.cancelled;
-            others.paused += counters.paused;
+            others.add(&counters);
         }
         // Those that no group is in now are shown too.
         let mut groups = BTreeMap::from(groups::STATES.map(|state| (state, 0)));
