@@ -5,7 +5,8 @@
 //!
 //! Invariants: a revocation is never taken back, as its certificate is not: who is to come again logs in anew and is
 //! another client. A record that cannot be read changes nothing: who was let in before is let in, and who was not is
-//! not. A record is forgotten when no certificate of its client can be valid any more.
+//! not. A record is forgotten when no certificate of its client can be valid any more. All certificates of a client that are
+//! valid say the same: what it is listed with is what holds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -70,6 +71,28 @@ impl Known {
             .or(issued.map(|it| it.saturating_add(LIFETIME.as_secs())))
     }
 
+    /// Whether what it has says this, of a person or of who came with a token.
+    fn says(&self, access: Option<&Access>, is_person: bool) -> bool {
+        self.role == access.map(|it| it.role)
+            && self.tenants.as_ref() == access.map(|it| &it.tenants)
+            && self.until_s.is_some() == is_person
+    }
+
+    /// Notes a certificate that ends then, if it is a person's; unless another one is valid that says something else.
+    fn log_in(&mut self, access: Option<&Access>, until_s: Option<u64>, now_s: u64) {
+        let is_valid = self.ends_s().is_some_and(|it| it > now_s);
+        if is_valid && !self.says(access, until_s.is_some()) {
+            return;
+        }
+        // The same one may ask again.
+        self.since_s = self.since_s.or(Some(now_s));
+        self.issued_s = self.issued_s.max(Some(now_s));
+        // The one before may be valid for longer.
+        self.until_s = until_s.map(|it| self.until_s.map_or(it, |before| before.max(it)));
+        self.role = access.map(|it| it.role);
+        self.tenants = access.map(|it| it.tenants.clone());
+    }
+
     fn is_over(&self, now_s: u64) -> bool {
         self.ends_s()
             .is_some_and(|it| it.saturating_add(REMEMBERED_S) <= now_s)
@@ -98,6 +121,12 @@ pub(crate) enum ClientsError {
         /// Why not.
         source: RecordError,
     },
+    /// It has a certificate that says something else.
+    #[error(
+        "the key of client {0} has a certificate already that is valid and says something else: make another key, as \
+         `wasmrun login` does, or wait until that certificate has ended"
+    )]
+    KeyInUse(ClientId),
     /// There is no such client.
     #[error(
         "there is no client '{0}': give its name, or its id or the beginning of it, as `wasmrun client list` shows them; \
@@ -155,16 +184,17 @@ async fn record(
     lifetime: Option<Duration>,
 ) -> Result<(), ClientsError> {
     let now = now_s();
-    change(store, client, |known| {
-        // The same one may ask again.
-        known.since_s = known.since_s.or(Some(now));
-        known.issued_s = known.issued_s.max(Some(now));
-        known.until_s = lifetime.map(|it| now.saturating_add(it.as_secs()));
-        known.name = known.name.take().or(name.clone());
-        known.role = access.map(|it| it.role);
-        known.tenants = access.map(|it| it.tenants.clone());
-    })
-    .await?;
+    let until = lifetime.map(|it| now.saturating_add(it.as_secs()));
+    let log_in = |known: &mut Known| {
+        known.log_in(access, until, now);
+        if known.says(access, until.is_some()) {
+            known.name = known.name.take().or(name.clone());
+        }
+    };
+    let (known, _) = change(store, client, log_in).await?;
+    if !known.says(access, lifetime.is_some()) {
+        return Err(ClientsError::KeyInUse(client));
+    }
     if let Err(error) = forget(store, now).await {
         tracing::debug!(%error, "clients whose certificates have ended are remembered for longer");
     }
@@ -491,6 +521,39 @@ mod tests {
             let error = meant(text, &all).unwrap_err().to_string();
             assert!(error.contains("more than one"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_key_has_no_certificates_that_say_different_things() {
+        let lifetime = LIFETIME.as_secs();
+        let access = |role| Access {
+            name: "ann".into(),
+            role,
+            tenants: "a".parse().unwrap(),
+        };
+        let (operator, viewer) = (access(Role::Operator), access(Role::Viewer));
+        let mut known = Known::default();
+        known.log_in(Some(&operator), None, 100);
+        let first = known.clone();
+        // A weaker one, one that says nothing, and the same of a person, which ends sooner.
+        for (access, until_s) in [
+            (Some(&viewer), None),
+            (None, None),
+            (Some(&operator), Some(200)),
+        ] {
+            known.log_in(access, until_s, 150);
+            assert_eq!(known, first);
+            assert!(!known.says(access, until_s.is_some()));
+        }
+        // The answer to the first was lost.
+        known.log_in(Some(&operator), None, 150);
+        assert!(known.says(Some(&operator), false) && known.issued_s == Some(150));
+        // It has ended.
+        known.log_in(Some(&viewer), Some(lifetime + 300), 150 + lifetime);
+        assert!(known.says(Some(&viewer), true));
+        assert_eq!(known.ends_s(), Some(lifetime + 300));
+        known.log_in(Some(&viewer), Some(lifetime + 200), 160 + lifetime);
+        assert_eq!(known.ends_s(), Some(lifetime + 300), "the longer one holds");
     }
 
     #[test]

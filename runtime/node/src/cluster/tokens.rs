@@ -21,7 +21,7 @@ use wasmrun_net::{
 };
 use wasmrun_oidc::{People, PersonError};
 
-use super::clients::Renewal;
+use super::clients::{ClientsError, Renewal};
 use super::clock::now_s;
 use super::renew::LIFETIME;
 use super::{Cluster, clients, removed};
@@ -147,10 +147,7 @@ impl StoreEnroll {
         let lifetime = people.lifetime().min(LIFETIME);
         let store = self.store.as_ref();
         let known = clients::logged_in(store, person.client(), &access, lifetime).await;
-        known.map_err(|error| {
-            tracing::warn!(%error, "somebody who logs in could not be recorded");
-            Refused::Unavailable
-        })?;
+        known.map_err(|error| unrecorded(&error))?;
         Ok((access, lifetime))
     }
 
@@ -199,7 +196,7 @@ impl StoreEnroll {
         let role = role?;
         if let Role::Client(client) = role {
             let known = clients::joined(store, client, name.clone(), access.as_ref()).await;
-            known.map_err(|error| unavailable(&error))?;
+            known.map_err(|error| unrecorded(&error))?;
         }
         Ok((role, name, access))
     }
@@ -230,6 +227,17 @@ impl StoreEnroll {
         match admitted {
             Ok(_) => self.audit.add(entry),
             Err(_) => self.audit.add_stranger(entry),
+        }
+    }
+}
+
+/// Why somebody is not let in who could not be recorded.
+fn unrecorded(error: &ClientsError) -> Refused {
+    match error {
+        ClientsError::KeyInUse(_) => Refused::Person(error.to_string()),
+        error => {
+            tracing::warn!(%error, "somebody who logs in could not be recorded");
+            Refused::Unavailable
         }
     }
 }
