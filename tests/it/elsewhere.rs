@@ -5,6 +5,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value as Json;
@@ -14,7 +15,7 @@ use tokio::runtime::Runtime;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::Digest;
 use wasmrun_model::wire::{self, Frame, Request, Response};
-use wasmrun_net::{Identity, Session, Timing};
+use wasmrun_net::{Authority, ClientId, Identity, Role, Session, Timing};
 use wasmrun_tests::{Stream, Wasmrun, assert_says, guest, scratch};
 
 use crate::cluster::Member;
@@ -473,6 +474,36 @@ impl Raw {
         let frame: Frame<Response> = wire::decode(&self.frame().await?).expect("a frame");
         Some((frame.id, frame.message))
     }
+}
+
+#[test]
+fn a_session_outlives_its_certificate_and_is_refused_what_it_asks_for() {
+    let cluster = Cluster::new();
+    let client = Client::new(&cluster.address);
+    let authority = Authority::load(&cluster.head.state()).expect("the head has it");
+    let role = Role::Client(ClientId::from_bytes([7; 16]));
+    let issued = authority.issue(role, Duration::from_secs(10));
+    fs::create_dir_all(client.identity()).expect("a folder");
+    let saved = issued.expect("an identity").save(&client.identity());
+    saved.expect("it is written");
+    Runtime::new().expect("threads").block_on(async {
+        let mut raw = Raw::open(&client).await;
+        let mut answered = 1;
+        let refused = loop {
+            raw.say(answered, Request::WhoAmI).await;
+            match raw.hear().await.expect("the session goes on").1 {
+                Response::Refused(why) => break why.message,
+                _ => answered += 1,
+            }
+            // It is a command, which takes its time.
+            assert_eq!(cluster.running(), 0);
+        };
+        assert!(answered > 1, "{refused}");
+        assert_says(&refused, &["has ended", "wasmrun login", "connect again"]);
+        raw.say(answered, Request::CancelMine).await;
+        let heard = raw.hear().await.expect("the session goes on").1;
+        assert!(matches!(heard, Response::Done), "{heard:?}");
+    });
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub struct Session {
     pub client: ClientId,
     /// What that may do, if its certificate says.
     pub access: Option<Access>,
+    /// When that ends, in seconds since 1970; 0 if it does not say. The session goes on.
+    pub until_s: u64,
     /// Where the other side is.
     pub remote: SocketAddr,
     /// What comes from there.
@@ -61,7 +63,7 @@ pub struct SessionWriter(SendStream);
 
 impl Session {
     fn new(
-        (client, access): (ClientId, Option<Access>),
+        (client, access, until_s): (ClientId, Option<Access>, u64),
         connection: &Connection,
         (writer, reader): (SendStream, RecvStream),
         timing: &Timing,
@@ -69,6 +71,7 @@ impl Session {
         Self {
             client,
             access,
+            until_s,
             remote: connection.remote_address(),
             reader: SessionReader {
                 stream: reader,
@@ -110,8 +113,8 @@ impl Session {
         let connection = connected.map_err(|_| ConnectError::Unreachable { address })?;
         let connection = connection.map_err(from_quinn)?;
         let streams = connection.open_bi().await.map_err(from_quinn)?;
-        let access = identity.access().cloned();
-        Ok(Self::new((client, access), &connection, streams, timing))
+        let who = (client, identity.access().cloned(), identity.valid_until_s());
+        Ok(Self::new(who, &connection, streams, timing))
     }
 }
 
@@ -291,13 +294,10 @@ pub(crate) async fn admit(
     connection.set_max_concurrent_uni_streams(VarInt::from_u32(0));
     let streams = connection.accept_bi().await;
     let streams = streams.map_err(|error| ConnectError::from_quinn(address, &error))?;
+    let (access, until_s) = names.map_or((None, 0), |it| (it.access, it.until));
+    let who = (client, access, until_s);
     Ok(Admitted {
-        session: Session::new(
-            (client, names.and_then(|it| it.access)),
-            &connection,
-            streams,
-            &core.timing,
-        ),
+        session: Session::new(who, &connection, streams, &core.timing),
         connection,
         seat,
     })

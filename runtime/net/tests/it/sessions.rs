@@ -42,7 +42,9 @@ async fn bytes_go_both_ways_and_both_sides_hear_the_end() {
     let cluster = Cluster::new();
     let node = cluster.node(1);
     let mut sessions = node.memory.sessions.subscribe();
-    let session = soon(echoes(&cluster.client(1), node.address)).await;
+    let identity = cluster.client(1);
+    let session = soon(echoes(&identity, node.address)).await;
+    assert_eq!(session.until_s, identity.valid_until_s());
     let (mut reader, mut writer) = (session.reader, session.writer);
     let sent: Vec<u8> = (0..MANY).map(|at| (at % 251) as u8).collect();
     let expected = sent.clone();

@@ -28,6 +28,8 @@ pub(super) enum Origin {
 pub(super) struct Caller {
     pub(super) origin: Origin,
     pub(super) access: Access,
+    /// When its certificate ends, in seconds since 1970 by the clock that it was checked by; 0 if it has none.
+    pub(super) until_s: u64,
     /// Where it is, for people.
     pub(super) from: String,
 }
@@ -91,6 +93,27 @@ impl Caller {
             self.has(&tenant)?;
         }
         Ok(())
+    }
+
+    /// Refuses what it asks for after its certificate has ended, but to give back what it has.
+    pub(super) fn check_time(&self, now_s: u64, request: &Request) -> Result<(), Refusal> {
+        let gives_back = matches!(
+            request,
+            Request::Release(_)
+                | Request::ReleaseActor(_)
+                | Request::Unpin(_)
+                | Request::Cancel(_)
+                | Request::CancelMine
+        );
+        if self.until_s == 0 || now_s < self.until_s || gives_back {
+            return Ok(());
+        }
+        let why = format_args!(
+            "the certificate of {} has ended, with which this session was opened: get another one, with `wasmrun login --oidc \
+             HOST:PORT` or a token, and connect again; what the session has started goes on until it is closed",
+            self.named()
+        );
+        Err(refusal(RefusalKind::Usage, why))
     }
 
     /// Refuses a tenant that it does not have.
@@ -177,6 +200,7 @@ mod tests {
                 role,
                 tenants: tenants.parse().expect("tenants"),
             },
+            until_s: 0,
             from: "here".into(),
         }
     }
@@ -262,6 +286,30 @@ mod tests {
         for request in examples::requests() {
             let is_refused = caller.check(&other, &request).is_err();
             assert_eq!(is_refused, request != Request::WhoAmI, "{request:?}");
+        }
+    }
+
+    #[test]
+    fn after_its_certificate_has_ended_a_client_may_only_give_back() {
+        let mut caller = caller(THERE, Role::Operator, "*");
+        for request in examples::requests() {
+            assert_eq!(caller.check_time(u64::MAX, &request), Ok(()), "it has none");
+        }
+        caller.until_s = 100;
+        for request in examples::requests() {
+            assert_eq!(caller.check_time(99, &request), Ok(()));
+            let text = format!("{request:?}");
+            let name: String = text.chars().take_while(|it| it.is_alphanumeric()).collect();
+            let gives_back = ["Release", "ReleaseActor", "Unpin", "Cancel", "CancelMine"];
+            let checked = caller.check_time(100, &request);
+            assert_eq!(
+                checked.is_ok(),
+                gives_back.contains(&name.as_str()),
+                "{text}"
+            );
+            if let Err(why) = checked {
+                assert!(why.message.contains("wasmrun login"), "{why}");
+            }
         }
     }
 

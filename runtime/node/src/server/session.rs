@@ -37,6 +37,7 @@ use super::{Inner, lists, users};
 use crate::actor::Actor;
 use crate::audit::{Entry, Outcome};
 use crate::client::Client;
+use crate::cluster::now_s;
 use crate::node::new_driver;
 use crate::records::job::Job;
 use crate::records::object::{Object, Reference, Value};
@@ -110,6 +111,7 @@ pub(super) async fn run(inner: Arc<Inner>, stream: UnixStream) {
     let caller = access.map(|access| Caller {
         origin,
         access,
+        until_s: 0,
         from: format!("this machine, {by}"),
     });
     if caller.is_err() {
@@ -145,6 +147,7 @@ pub(super) async fn run_from_network(inner: Arc<Inner>, session: net::Session) {
     let caller = Caller {
         origin: Origin::Network(session.client),
         access: session.access.unwrap_or_else(Access::unnamed),
+        until_s: session.until_s,
         from: session.remote.to_string(),
     };
     let by = format!("client {}", session.client);
@@ -382,7 +385,9 @@ impl Serving {
         }
         session.resolve(&mut request);
         let noted = session.note(id, &request);
-        let checked = noted.and_then(|()| session.caller.check(&session.tenant, &request));
+        let caller = &session.caller;
+        let has_time = noted.and_then(|()| caller.check_time(now_s(), &request));
+        let checked = has_time.and_then(|()| caller.check(&session.tenant, &request));
         if let Err(why) = checked.and_then(|()| lists::check(&request)) {
             if matches!(request, Request::Chunk(_) | Request::Staged { .. }) {
                 // More would follow that nobody wants.
