@@ -114,6 +114,12 @@ fn what_is_another_tenants_does_not_exist() {
     }
     assert!(rows(&alice, &["list", "modules"], "modules").is_empty());
 
+    // Nor are bob's tasks counted for her.
+    let status = alice.command(&["status"]).json(0);
+    assert_eq!(status["tasks"]["running"], 0, "{status}");
+    let of_bob = bob.command(&["status"]).json(0);
+    assert_ne!(of_bob["tasks"]["running"], 0, "{of_bob}");
+
     // A tenant that she does not have is none, whether there is such a one or not.
     let submit = |tenant: &str| {
         let submit = alice.submit("add(1, 2)").args(["--tenant", tenant]);

@@ -2,7 +2,7 @@
 //!
 //! Owns counts, sums and the debug text. Must not: change anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -89,6 +89,29 @@ impl Scheduler {
             parked_classes: self.gated - self.open.len(),
             stale: self.stale,
         }
+    }
+
+    /// How many tasks of some tenants are in each state; of the terminal ones, how many have come to it since their tenant is
+    /// known here. Costs as much as there are live tasks.
+    pub fn counts_of(&self, is_one: impl Fn(&TenantName) -> bool) -> Vec<(Phase, u64)> {
+        let tenants = self.tenants.iter();
+        let tenants = tenants.filter(|(_, tenant)| is_one(tenant.name()));
+        let tenants: BTreeSet<TenantIx> = tenants.map(|(ix, _)| ix).collect();
+        let count = |phase: Phase| -> u64 {
+            if !phase.is_terminal() {
+                let tasks = self.tasks.in_phase(phase);
+                let ours = tasks.filter(|ix| tenants.contains(&self.tasks[*ix].tenant));
+                return ours.count() as u64;
+            }
+            let counters = tenants.iter().map(|ix| self.tenants.get(*ix).counters());
+            let ended = counters.map(|it| match phase {
+                Phase::Finished => it.finished,
+                Phase::Failed => it.failed,
+                _ => it.cancelled,
+            });
+            ended.sum()
+        };
+        Phase::ALL.iter().map(|it| (*it, count(*it))).collect()
     }
 
     /// What the tasks in a live state ask for.

@@ -245,7 +245,7 @@ fn refused(error: TokensError) -> Refusal {
 pub(super) fn members(inner: &Inner, list: &List) -> Vec<MemberRow> {
     let mut rows = match inner.cluster() {
         Some(cluster) => cluster.members(),
-        None => vec![alone(status(inner))],
+        None => vec![alone(status(inner, &Tenants::All))],
     };
     if inner.is_draining.load(Ordering::Acquire)
         && let Some(own) = rows.iter_mut().find(|row| row.is_own)

@@ -125,7 +125,7 @@ pub(super) fn list(inner: &Inner, asker: Asker<'_>, list: &List) -> Rows {
         What::Objects => Rows::Objects(objects(inner, tenants, list)),
         What::Jobs => Rows::Jobs(rows::jobs(inner, tenants, list)),
         What::Modules => Rows::Modules(modules(inner, tenants, list)),
-        What::Nodes => Rows::Nodes(vec![status(inner)]),
+        What::Nodes => Rows::Nodes(vec![status(inner, tenants)]),
         What::Tenants => Rows::Tenants(tenant_rows(inner, tenants, list)),
         What::Members => Rows::Members(cluster::members(inner, list)),
         What::Groups => Rows::Groups(groups::groups(inner, asker, list)),

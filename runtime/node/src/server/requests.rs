@@ -233,7 +233,13 @@ impl Session {
                 let link = link.map(|link| Response::Text(link()));
                 link.ok_or_else(|| refusal(RefusalKind::NotFound, NO_PAGE))
             }
-            Request::Status => Ok(Response::Status(Box::new(views::status(&self.inner)))),
+            Request::Status => {
+                let tenants = &self.caller.access.tenants;
+                Ok(Response::Status(Box::new(views::status(
+                    &self.inner,
+                    tenants,
+                ))))
+            }
             _ => unreachable!("it is about something else"),
         }
     }

@@ -4,8 +4,8 @@
 //! single things are looked for among those of whoever asks; others' are neither found nor in the way.
 
 use std::fmt::Display;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 use wasmrun_engine::Module;
 use wasmrun_model::access::Tenants;
@@ -439,27 +439,40 @@ fn held_up(inner: &Inner, task: &TaskId) -> &'static str {
     }
 }
 
-/// The node in numbers.
-pub(super) fn status(inner: &Inner) -> NodeStatus {
-    let (available, total, status) = inner.shared.ask(|ledger| {
+/// The node in numbers: tasks and sessions of these tenants, and what it has for all.
+pub(super) fn status(inner: &Inner, tenants: &Tenants) -> NodeStatus {
+    let (available, total, tasks) = inner.shared.ask(|ledger| {
         let scheduler = ledger.scheduler();
         let own = ledger.own_resources();
         let available = own.map(NodeResources::available).unwrap_or_default();
         let total = own.map(NodeResources::total).unwrap_or_default();
-        (available, total, scheduler.status())
+        let tasks: Vec<_> = match tenants {
+            Tenants::All => {
+                let phases = scheduler.status().phases.into_iter();
+                phases.map(|it| (it.phase, it.tasks)).collect()
+            }
+            some => scheduler.counts_of(|tenant| some.covers(tenant)),
+        };
+        (available, total, tasks)
     });
     let usage = inner.shared.store.usage();
-    let tasks = status.phases.iter();
+    // The last of a session is not dropped under the lock.
+    let sessions = inner.sessions.lock().values().cloned().collect::<Vec<_>>();
+    let sessions = sessions.iter().filter_map(Weak::upgrade);
+    let sessions = sessions.filter(|it| tenants.covers(&it.tenant)).count();
     NodeStatus {
         name: inner.shared.name.to_string(),
         version: env!("CARGO_PKG_VERSION").into(),
         process: std::process::id(),
         up_ms: ms(inner.started.elapsed()),
         is_draining: inner.is_draining.load(Ordering::Acquire),
-        sessions: inner.sessions.lock().len() as u64,
+        sessions: sessions as u64,
         total: amounts(&total),
         available: amounts(&available),
-        tasks: tasks.map(|it| (it.phase.to_string(), it.tasks)).collect(),
+        tasks: tasks
+            .into_iter()
+            .map(|(phase, tasks)| (phase.to_string(), tasks))
+            .collect(),
         store: StoreStatus {
             capacity_bytes: usage.capacity_bytes,
             used_bytes: usage.used_bytes,

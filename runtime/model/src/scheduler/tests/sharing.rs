@@ -38,6 +38,34 @@ fn dominant_shares_worked_case() {
 }
 
 #[test]
+fn tasks_of_some_tenants_are_counted() {
+    let mut it = Harness::with(local_config(), &[r#"{"CPU": 2}"#]);
+    let one = r#"{"CPU": 1}"#;
+    it.submit(task(1, one).tenant("A"));
+    it.submit(task(2, one).tenant("A/x"));
+    it.submit(task(3, one).tenant("B"));
+    it.finish(1);
+    it.cancel(3);
+    let counts = |it: &Harness, of: &str| {
+        let counts = it.scheduler.counts_of(|name| name.as_str().starts_with(of));
+        let live = counts.iter().filter(|(phase, _)| !phase.is_terminal());
+        let live: u64 = live.map(|(_, tasks)| tasks).sum();
+        let ended = [Phase::Finished, Phase::Cancelled].map(|phase| {
+            let found = counts.iter().find(|(it, _)| *it == phase);
+            found.map(|(_, tasks)| *tasks)
+        });
+        (live, ended)
+    };
+    let live_of_b = counts(&it, "B").0;
+    assert_eq!(counts(&it, "A"), (1, [Some(1), Some(0)]));
+    assert_eq!(
+        counts(&it, ""),
+        (1 + live_of_b, [Some(1), Some(1 - live_of_b)])
+    );
+    assert_eq!(counts(&it, "C"), (0, [Some(0), Some(0)]));
+}
+
+#[test]
 fn weights() {
     let one = [r#"{"CPU": 1}"#; 2];
     let weight = [("A", r#"{"weight": 3}"#)];
