@@ -30,6 +30,8 @@ mod tenant;
 mod tenants;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tree_properties;
 mod unused;
 mod usage;
 mod weight;

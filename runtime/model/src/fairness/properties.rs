@@ -22,7 +22,7 @@ fn set(steps: &[u64]) -> ResourceSet {
 }
 
 /// Whole units.
-fn units(units: &[u64]) -> ResourceSet {
+pub(super) fn units(units: &[u64]) -> ResourceSet {
     let steps: Vec<u64> = units
         .iter()
         .map(|units| units * Amount::STEPS_PER_UNIT)
@@ -34,7 +34,7 @@ fn name(at: usize) -> TenantName {
     char::from(b'A' + at as u8).to_string().parse().unwrap()
 }
 
-fn weight(steps: u64) -> Weight {
+pub(super) fn weight(steps: u64) -> Weight {
     Weight::new(Amount::from_steps(steps)).unwrap()
 }
 
