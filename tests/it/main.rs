@@ -30,6 +30,7 @@ mod faults_of_guests;
 mod grants;
 mod groups;
 mod history_files;
+mod hostile;
 mod http_out;
 mod inputs;
 mod inspect;
