@@ -1,9 +1,12 @@
-//! Assembles the guest that `wasmrun bench` and `wasmrun doctor` use when none is given.
+//! Assembles the guests that `wasmrun bench` and `wasmrun doctor` use when none is given.
 
 fn main() {
-    println!("cargo::rerun-if-changed=src/bench/guest.wat");
     let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
-    let guest = wat::parse_file("src/bench/guest.wat").expect("the guest is well formed");
-    let path = std::path::Path::new(&out).join("guest.wasm");
-    std::fs::write(path, guest).expect("OUT_DIR can be written");
+    for name in ["guest", "flood"] {
+        let text = format!("src/bench/{name}.wat");
+        println!("cargo::rerun-if-changed={text}");
+        let guest = wat::parse_file(text).expect("the guest is well formed");
+        let path = std::path::Path::new(&out).join(name).with_extension("wasm");
+        std::fs::write(path, guest).expect("OUT_DIR can be written");
+    }
 }

@@ -14,6 +14,7 @@ use wasmrun_node::{Call, Client, Job, Node, Overrides, TaskHandle, wait_all};
 
 use crate::args::NodeOptions;
 use crate::bench::Sample;
+use crate::bench::hostile::Attack;
 use crate::bench::nodes::Pair;
 use crate::fail::Failure;
 use crate::local;
@@ -57,6 +58,41 @@ pub const CASES: &[Case] = &[
         what: "tasks_sync while 64 connections flood a service of another tenant",
         needs_flow: false,
         run: Setting::serve_neighbour,
+    },
+    Case {
+        name: "hostile_spawn",
+        unit: "1/s",
+        what: "tasks_sync while tasks of another tenant, two for each CPU, start 10,000 tasks each, again and again",
+        needs_flow: true,
+        run: |setting| setting.beside(Attack::Spawn),
+    },
+    Case {
+        name: "hostile_put",
+        unit: "1/s",
+        what: "tasks_sync while tasks of another tenant, two for each CPU, store 32 MiB each, and sum it",
+        needs_flow: true,
+        run: |setting| setting.beside(Attack::Put),
+    },
+    Case {
+        name: "hostile_memory",
+        unit: "1/s",
+        what: "tasks_sync while tasks of another tenant, two for each CPU, take 64 MiB each, and return it",
+        needs_flow: false,
+        run: |setting| setting.beside(Attack::Memory),
+    },
+    Case {
+        name: "hostile_output",
+        unit: "1/s",
+        what: "tasks_sync while tasks of another tenant, two for each CPU, write 16 MiB each",
+        needs_flow: false,
+        run: |setting| setting.beside(Attack::Output),
+    },
+    Case {
+        name: "hostile_compile",
+        unit: "1/s",
+        what: "tasks_sync while two threads for each CPU compile a module each",
+        needs_flow: false,
+        run: |setting| setting.beside(Attack::Compile),
     },
     Case {
         name: "tasks_async",
@@ -497,7 +533,11 @@ impl Setting {
     }
 
     pub(super) fn tasks_sync(&self) -> Result<Sample, Failure> {
-        let tasks = self.count(SYNC_TASKS);
+        self.one_by_one(self.count(SYNC_TASKS))
+    }
+
+    /// So many tasks that do nothing, each submitted when the one before has ended.
+    pub(super) fn one_by_one(&self, tasks: usize) -> Result<Sample, Failure> {
         let mut latencies = Vec::with_capacity(tasks);
         let all = Instant::now();
         for _ in 0..tasks {

@@ -6,6 +6,7 @@
 mod cases;
 mod dataflow;
 mod history;
+mod hostile;
 mod nodes;
 mod objects;
 mod processes;

@@ -70,7 +70,7 @@ impl Setting {
 }
 
 /// Ends the flood when it is dropped.
-struct Stopping<'a>(&'a AtomicBool);
+pub(super) struct Stopping<'a>(pub(super) &'a AtomicBool);
 
 impl Drop for Stopping<'_> {
     fn drop(&mut self) {
