@@ -132,6 +132,17 @@ impl Arena {
             .map(|(tenant, pools)| (tenant, pools.used))
     }
 
+    /// What of the capacity a tenant uses.
+    pub(crate) fn used_of(&self, tenant: &TenantName) -> u64 {
+        self.tenants.get(tenant).map_or(0, |it| it.used)
+    }
+
+    /// What is free in segments of a tenant and takes memory all the same, segment by segment.
+    pub(crate) fn warm_by_tenant(&self) -> impl Iterator<Item = (&TenantName, u64)> {
+        let all = self.segments.values();
+        all.map(|owned| (&owned.tenant, owned.warm))
+    }
+
     /// Memory for an object; `None` if there is none now.
     ///
     /// # Errors

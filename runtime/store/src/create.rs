@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ObjectId;
 use wasmrun_model::units::bytes;
 
@@ -87,6 +88,22 @@ pub enum CreateError {
         /// The store's capacity.
         capacity_bytes: u64,
     },
+    /// More than the tenant, or one that it is part of, may have in memory at once.
+    #[error(
+        "object {id} of {} can never fit under the quota of tenant {tenant}, {} of memory for objects at a node: \
+         make it smaller, or have the quota raised (`wasmrun tenant set {tenant} --max-objects`)",
+        bytes(*len_bytes), bytes(*quota_bytes)
+    )]
+    AboveQuota {
+        /// The id.
+        id: ObjectId,
+        /// Its length.
+        len_bytes: u64,
+        /// The tenant whose quota it is.
+        tenant: TenantName,
+        /// The quota.
+        quota_bytes: u64,
+    },
     /// There is no room now.
     #[error("object {id} of {} does not fit into the object store now: {store}", bytes(*len_bytes))]
     Full {
@@ -129,11 +146,46 @@ pub struct Fullness {
     /// What may be taken on disk; `None` without spilling.
     pub spill_capacity_bytes: Option<u64>,
     /// Why nothing more could be written there when that was last tried, and the folder.
-    pub disk_fault: Option<String>,
+    pub disk_fault: Option<Box<str>>,
+    /// What bounds the tenant, beside other tenants.
+    pub limits: Option<Box<TenantLimits>>,
+}
+
+/// What keeps an object of a tenant out of memory where other tenants are in the store, or it has a quota.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TenantLimits {
+    /// A quota that there is no room under.
+    pub quota: Option<QuotaUsed>,
+    /// What it has of its part.
+    pub part: Option<PartUsed>,
+}
+
+/// A quota of memory that is used up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuotaUsed {
+    /// The tenant whose quota it is: the one that has no room, or one that it is part of.
+    pub tenant: TenantName,
+    /// What it has in memory, and the quota; `None` for a tenant that is part of this one.
+    pub bytes: Option<(u64, u64)>,
+}
+
+/// What a tenant has of its part of the memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartUsed {
+    /// The tenant.
+    pub tenant: TenantName,
+    /// What it has in memory.
+    pub used_bytes: u64,
+    /// What it may have without taking room from others.
+    pub part_bytes: u64,
 }
 
 impl fmt::Display for Fullness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = self.limits.as_deref();
+        if let Some(quota) = limits.and_then(|it| it.quota.as_ref()) {
+            return write!(f, "{quota}");
+        }
         let (used, capacity) = (bytes(self.used_bytes), bytes(self.capacity_bytes));
         write!(f, "{used} of {capacity} are in use")?;
         if self.pinned_bytes > 0 {
@@ -141,6 +193,15 @@ impl fmt::Display for Fullness {
                 f,
                 ", {} of that by tasks and clients",
                 bytes(self.pinned_bytes)
+            )?;
+        }
+        if let Some(part) = limits.and_then(|it| it.part.as_ref()) {
+            write!(
+                f,
+                ", tenant {} has {} of its part of {}",
+                part.tenant,
+                bytes(part.used_bytes),
+                bytes(part.part_bytes)
             )?;
         }
         if self.waiting > 0 {
@@ -169,6 +230,23 @@ impl fmt::Display for Fullness {
                  disk with --spill-dir",
             ),
         }
+    }
+}
+
+impl fmt::Display for QuotaUsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenant = &self.tenant;
+        write!(
+            f,
+            "tenant {tenant} is at its quota of memory for objects at this node"
+        )?;
+        if let Some((used, quota)) = self.bytes {
+            write!(f, ", {} of {}", bytes(used), bytes(quota))?;
+        }
+        write!(
+            f,
+            "; drop objects that are not needed, or have the quota raised (`wasmrun tenant set {tenant} --max-objects`)"
+        )
     }
 }
 
@@ -340,7 +418,7 @@ impl Drop for CreateFuture {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             self.shared
-                .with(|state| state.cancel_create(self.request.id, ticket));
+                .with(|state| state.cancel_create(&self.request, ticket));
         }
     }
 }

@@ -41,7 +41,9 @@ mod store;
 mod usage;
 
 pub use config::{Backing, OpenError, SpillConfig, StoreConfig};
-pub use create::{Ahead, CreateError, CreateFuture, Fullness, Writer};
+pub use create::{
+    Ahead, CreateError, CreateFuture, Fullness, PartUsed, QuotaUsed, TenantLimits, Writer,
+};
 pub use object::{Copy, Form, Object, Pages, ReadError, RestoreFuture, View};
 pub use segment::SegmentNumber;
 pub use share::{

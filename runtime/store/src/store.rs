@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::id::ObjectId;
 
 use crate::config::{OpenError, StoreConfig};
@@ -85,8 +85,8 @@ impl Store {
     ///
     /// # Errors
     /// [`CreateError::Exists`] when the id is taken, by an unfinished object too;
-    /// [`CreateError::Full`] when there is no room now; [`CreateError::TooLarge`] when there never
-    /// will be.
+    /// [`CreateError::Full`] when there is no room now; [`CreateError::TooLarge`] and [`CreateError::AboveQuota`] when there
+    /// never will be.
     pub fn try_create(
         &self,
         tenant: &TenantName,
@@ -105,7 +105,7 @@ impl Store {
     }
 
     /// Creates an object as soon as there is room: others are spilled for it, or go. First come,
-    /// first served. The future never says [`CreateError::Full`]; put a limit on the time around
+    /// first served within a tenant; between tenants who has least of its part is first. The future never says [`CreateError::Full`]; put a limit on the time around
     /// it, and when that has passed say [`CreateFuture::error`]. It does nothing before it is
     /// polled, and can be dropped at any time.
     pub fn create(
@@ -122,6 +122,13 @@ impl Store {
             form,
         };
         CreateFuture::new(self.0.clone(), request)
+    }
+
+    /// Says how much a tenant counts beside others when they share the memory, by default 1, and how many bytes of objects
+    /// it may have there with all that are part of it, by default any number. What is there stays.
+    pub fn set_tenant(&self, tenant: &TenantName, weight: Weight, max_bytes: Option<u64>) {
+        self.0
+            .with(|state| state.set_tenant(tenant, weight, max_bytes));
     }
 
     /// A reference to a sealed object. A look-up: nothing is copied or read from disk.

@@ -8,13 +8,17 @@ use wasmrun_model::fairness::TenantName;
 
 use crate::usage::{ObjectInfo, ObjectPlace, TenantUsage, Usage};
 
+use super::sharing::Owner;
 use super::{Entry, Location, State};
 
 /// What one tenant has in the store. Goes when all of it is zero.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Counts {
+    pub(super) owner: Owner,
     objects: u64,
     spilled_bytes: u64,
+    /// Extents that are being written to disk, also of objects that are gone meanwhile.
+    pub(super) spilling_bytes: u64,
 }
 
 /// How many objects an operation may look at only to check them.
@@ -40,7 +44,7 @@ impl State {
             unsealed_bytes: self.unsealed_bytes,
             spilling_bytes: self.spilling_bytes,
             pinned_bytes: self.pinned_bytes(),
-            droppable_bytes: self.lru.secondary_bytes(),
+            droppable_bytes: self.lru.sums().secondary_bytes,
             spilled_bytes: self.disk.as_ref().map_or(0, |disk| disk.used),
             spill_capacity_bytes: self.disk.as_ref().map_or(0, |disk| disk.capacity),
             spills: self.disk.as_ref().map_or(0, |disk| disk.spills),
@@ -49,7 +53,7 @@ impl State {
             restore_bytes: self.disk.as_ref().map_or(0, |disk| disk.restore_bytes),
             disk_errors: self.disk.as_ref().map_or(0, |disk| disk.errors),
             objects: self.objects.len() as u64,
-            waiting_creates: self.waiting.len() as u64,
+            waiting_creates: self.waiting_creates() as u64,
             waiting_restores: self.restores.len() as u64,
             tenants,
         }
@@ -71,7 +75,8 @@ impl State {
 
     /// What cannot go because somebody looks at it.
     pub(super) fn pinned_bytes(&self) -> u64 {
-        let may_go = self.lru.secondary_bytes() + self.lru.primary_bytes();
+        let sums = self.lru.sums();
+        let may_go = sums.secondary_bytes + sums.primary_bytes;
         self.arena.used() - may_go - self.unsealed_bytes - self.spilling_bytes
     }
 
@@ -91,7 +96,8 @@ impl State {
 
     /// The sums that can be checked without looking at every object.
     fn check_sums(&self) {
-        let may_go = self.lru.secondary_bytes() + self.lru.primary_bytes();
+        let sums = self.lru.sums();
+        let may_go = sums.secondary_bytes + sums.primary_bytes;
         let accounted = may_go + self.unsealed_bytes + self.spilling_bytes;
         assert!(
             accounted <= self.arena.used(),
@@ -118,14 +124,17 @@ impl State {
         self.arena.check();
         let mut parked = 0;
         let mut pinned = 0;
-        let mut tenants: std::collections::BTreeMap<TenantName, Counts> = Default::default();
+        let mut tenants: std::collections::BTreeMap<TenantName, (u64, u64)> = Default::default();
         for (id, entry) in &self.objects {
             let counts = tenants.entry(entry.tenant.clone()).or_default();
-            counts.objects += 1;
+            counts.0 += 1;
             match &entry.location {
                 Location::Resident(extent) if entry.pins == 0 => {
                     parked += 1;
-                    assert!(self.lru.contains(entry.rank(), entry.tick, *id));
+                    assert!(
+                        self.lru
+                            .contains(entry.owner, entry.rank(), entry.tick, *id)
+                    );
                     assert_eq!(
                         Arc::strong_count(extent),
                         1,
@@ -133,7 +142,7 @@ impl State {
                     );
                 }
                 Location::Resident(_) => pinned += entry.layout.bytes,
-                Location::Spilled(_) | Location::Queued { .. } => counts.spilled_bytes += entry.len,
+                Location::Spilled(_) | Location::Queued { .. } => counts.1 += entry.len,
                 Location::Writing | Location::Spilling(_) | Location::Restoring => {}
             }
         }
@@ -143,14 +152,20 @@ impl State {
             "what may go is in the order, and nothing else"
         );
         assert_eq!(pinned, self.pinned_bytes());
-        assert_eq!(tenants, self.tenants);
+        let counts = self.tenants.iter();
+        let counts = counts.map(|(tenant, it)| (tenant.clone(), (it.objects, it.spilled_bytes)));
+        let counts = counts.filter(|(_, it)| *it != (0, 0));
+        let counts: std::collections::BTreeMap<TenantName, (u64, u64)> = counts.collect();
+        assert_eq!(tenants, counts);
+        let spilling = self.tenants.values().map(|it| it.spilling_bytes);
+        assert_eq!(spilling.sum::<u64>(), self.spilling_bytes);
     }
 
-    pub(super) fn count_object(&mut self, tenant: &TenantName, is_new: bool) {
+    pub(super) fn count_object(&mut self, tenant: &TenantName, is_new: bool) -> Owner {
         self.count(tenant, |counts| match is_new {
             true => counts.objects += 1,
             false => counts.objects -= 1,
-        });
+        })
     }
 
     pub(super) fn count_spilled(&mut self, tenant: &TenantName, len: u64, is_new: bool) {
@@ -160,12 +175,33 @@ impl State {
         });
     }
 
-    fn count(&mut self, tenant: &TenantName, change: impl FnOnce(&mut Counts)) {
-        let counts = self.tenants.entry(tenant.clone()).or_default();
+    pub(super) fn count_spilling(&mut self, tenant: &TenantName, bytes: u64, is_new: bool) {
+        let sum = &mut self.spilling_bytes;
+        *sum = if is_new { *sum + bytes } else { *sum - bytes };
+        self.count(tenant, |counts| match is_new {
+            true => counts.spilling_bytes += bytes,
+            false => counts.spilling_bytes -= bytes,
+        });
+    }
+
+    fn count(&mut self, tenant: &TenantName, change: impl FnOnce(&mut Counts)) -> Owner {
+        let serials = &mut self.serials;
+        let counts = self.tenants.entry(tenant.clone()).or_insert_with(|| {
+            *serials += 1;
+            Counts {
+                owner: Owner(*serials),
+                objects: 0,
+                spilled_bytes: 0,
+                spilling_bytes: 0,
+            }
+        });
         change(counts);
-        if *counts == Counts::default() {
+        let owner = counts.owner;
+        if counts.objects + counts.spilled_bytes + counts.spilling_bytes == 0 {
             self.tenants.remove(tenant);
+            self.lru.forget(owner);
         }
+        owner
     }
 }
 

@@ -19,6 +19,7 @@ mod account;
 mod lru;
 mod queue;
 mod room;
+mod sharing;
 #[cfg(test)]
 mod tests;
 
@@ -29,7 +30,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::fairness::{Parts, TenantName};
 use wasmrun_model::id::ObjectId;
 
 use crate::arena::{Arena, Leftovers, Room};
@@ -41,6 +42,7 @@ use crate::segment::Extent;
 use lru::{Lru, Rank};
 pub(crate) use queue::{Grant, Request, Ticket};
 pub(crate) use room::OnDisk;
+use sharing::Owner;
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -53,13 +55,17 @@ pub(crate) struct State {
     /// Extents that are being written to disk.
     spilling_bytes: u64,
     disk: Option<Disk>,
-    /// Tickets come from `serials`, so this is first come, first served.
-    waiting: BTreeMap<Ticket, queue::Waiter>,
+    /// By tenant. Tickets come from `serials`, so within one it is first come, first served.
+    waiting: BTreeMap<TenantName, BTreeMap<Ticket, queue::Waiter>>,
     granted: BTreeMap<Ticket, queue::Granted>,
     restores: VecDeque<(ObjectId, u64)>,
     /// Something happened for which those who wait may be waiting.
     has_changed: bool,
     tenants: BTreeMap<TenantName, account::Counts>,
+    /// By which the memory is divided when all of it is in use.
+    parts: Parts,
+    /// What some tenants may have in memory, each with all that are part of it, in bytes.
+    quotas: BTreeMap<TenantName, u64>,
     after: After,
     /// Operations since all of it was checked, in debug builds.
     unchecked: usize,
@@ -70,6 +76,7 @@ pub(crate) struct State {
 struct Entry {
     serial: u64,
     tenant: TenantName,
+    owner: Owner,
     form: Form,
     len: u64,
     layout: Layout,
@@ -199,6 +206,8 @@ impl State {
             restores: VecDeque::new(),
             has_changed: false,
             tenants: BTreeMap::new(),
+            parts: Parts::default(),
+            quotas: BTreeMap::new(),
             after: After::default(),
             unchecked: 0,
         }
@@ -358,16 +367,16 @@ impl State {
             .get_mut(&id)
             .expect("only known objects are parked");
         entry.tick = self.serials;
-        self.lru
-            .insert(entry.rank(), entry.tick, id, entry.layout.bytes);
+        let (owner, bytes) = (entry.owner, entry.layout.bytes);
+        self.lru.insert(owner, entry.rank(), entry.tick, id, bytes);
         self.has_changed = true;
     }
 
     fn unpark(&mut self, id: ObjectId) {
         let entry = &self.objects[&id];
         if entry.pins == 0 {
-            self.lru
-                .remove(entry.rank(), entry.tick, entry.layout.bytes);
+            let (owner, bytes) = (entry.owner, entry.layout.bytes);
+            self.lru.remove(owner, entry.rank(), entry.tick, bytes);
         }
     }
 
@@ -387,11 +396,13 @@ impl State {
 
     /// Gives an object its entry: from now on the id exists.
     fn begin(&mut self, request: &Request, layout: Layout, room: &Room) -> u64 {
+        let owner = self.count_object(&request.tenant, true);
         self.serials += 1;
         self.unsealed_bytes += room.extent.len();
         let entry = Entry {
             serial: self.serials,
             tenant: request.tenant.clone(),
+            owner,
             form: request.form,
             len: request.len,
             layout,
@@ -404,7 +415,6 @@ impl State {
             fault: None,
         };
         self.objects.insert(request.id, entry);
-        self.count_object(&request.tenant, true);
         self.serials
     }
 }

@@ -2,17 +2,17 @@
 //!
 //! Owns both queues. Restores go before creates, because what waits for a restore often has other
 //! objects pinned, unless nothing is making room for them; within each it is first come, first
-//! served, except that restores which nothing makes room for let others pass. Invariant: when the lock
-//! is released, whoever is first cannot be served.
+//! served, except that restores which nothing makes room for let others pass, and that between tenants creates go by their
+//! parts: who will have least of its part is first. Invariant: when the lock is released, whoever is first cannot be served.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::fairness::{Demands, TenantName};
 use wasmrun_model::id::ObjectId;
 
 use crate::arena::Room;
-use crate::create::{CreateError, Fullness};
+use crate::create::{CreateError, Fullness, TenantLimits};
 use crate::disk::FileNumber;
 use crate::layout::Layout;
 use crate::object::{Form, ReadError};
@@ -82,7 +82,8 @@ impl State {
                 request: request.clone(),
                 waker: waker.clone(),
             };
-            self.waiting.insert(self.serials, waiter);
+            let waiting = self.waiting.entry(request.tenant.clone()).or_default();
+            waiting.insert(self.serials, waiter);
             if let Some(disk) = &mut self.disk {
                 disk.has_failed = false; // Worth another try.
             }
@@ -93,28 +94,28 @@ impl State {
             *ticket = None;
             return Poll::Ready(granted);
         }
-        let waiter = self
-            .waiting
-            .get_mut(&number)
-            .expect("a ticket is in one of the two maps");
+        let waiting = self.waiting.get_mut(&request.tenant);
+        let waiter = waiting.and_then(|it| it.get_mut(&number));
+        let waiter = waiter.expect("a ticket is in one of the two maps");
         waiter.waker.clone_from(waker);
         Poll::Pending
     }
 
     /// Somebody does not wait any longer.
-    pub(crate) fn cancel_create(&mut self, id: ObjectId, ticket: Ticket) {
-        self.waiting.remove(&ticket);
+    pub(crate) fn cancel_create(&mut self, request: &Request, ticket: Ticket) {
+        self.end_wait(&request.tenant, ticket);
         if let Some(Ok(grant)) = self.granted.remove(&ticket) {
-            self.abort(id, grant.room.extent);
+            self.abort(request.id, grant.room.extent);
         }
         self.has_changed = true;
     }
 
     /// Why a create cannot go on now, which may have a ticket.
     pub(crate) fn full(&self, request: &Request, ticket: Option<Ticket>) -> CreateError {
-        let mut store = self.fullness();
+        let mut store = self.fullness(&request.tenant, self.room_bytes(request));
         // It is not one of the others that wait.
-        let waits = ticket.is_some_and(|it| self.waiting.contains_key(&it));
+        let waiting = self.waiting.get(&request.tenant);
+        let waits = ticket.is_some_and(|it| waiting.is_some_and(|all| all.contains_key(&it)));
         store.waiting -= usize::from(waits);
         CreateError::Full {
             id: request.id,
@@ -137,14 +138,12 @@ impl State {
         {
             return Poll::Ready(Ok(extent));
         }
-        let fullness = self.fullness();
-        let Some(entry) = self
-            .objects
-            .get_mut(&id)
-            .filter(|entry| entry.serial == serial)
-        else {
+        let known = self.objects.get(&id);
+        let Some(known) = known.filter(|entry| entry.serial == serial) else {
             return Poll::Ready(Err(ReadError::Dropped { id }));
         };
+        let fullness = self.fullness(&known.tenant, known.layout.bytes);
+        let entry = self.objects.get_mut(&id).expect("it has just been there");
         match (&entry.location, *ticket) {
             (Location::Writing, _) => unreachable!("an unfinished object has no references"),
             (Location::Resident(extent) | Location::Spilling(extent), _) => {
@@ -198,7 +197,7 @@ impl State {
         entry.location.queued().map(|_| ReadError::Full {
             id,
             len_bytes: entry.len,
-            store: self.fullness(),
+            store: self.fullness(&entry.tenant, entry.layout.bytes),
         })
     }
 
@@ -225,7 +224,7 @@ impl State {
             && let Some((id, serial)) = self.restores.get(at).copied()
         {
             if let Some((file, tenant, layout, len)) = self.wanted(id, serial) {
-                match self.make_room(&tenant, layout, Means::Later, len) {
+                match self.make_room(&tenant, layout, Means::Return, len) {
                     Ok(Some(room)) => self.begin_restore(id, file, room),
                     Ok(None) if self.mark_stuck(id, file) => {
                         at += 1;
@@ -258,17 +257,73 @@ impl State {
     }
 
     fn serve_creates(&mut self) {
-        while let Some((&ticket, waiter)) = self.waiting.first_key_value() {
+        while let Some((tenant, ticket, granted)) = self.serve_one() {
+            let waiter = self.end_wait(&tenant, ticket).expect("it was served");
+            self.granted.insert(ticket, granted);
+            self.after.wakers.push(waiter.waker);
+        }
+    }
+
+    /// The first create that can be served. One that waits for a quota of its own holds up nobody; one that waits for room holds
+    /// up those that are above their parts.
+    fn serve_one(&mut self) -> Option<(TenantName, Ticket, Granted)> {
+        let mut is_held_up = false;
+        for (tenant, is_within) in self.in_turn() {
+            if is_held_up && !is_within {
+                break;
+            }
+            let (&ticket, waiter) = self.waiting[&tenant].first_key_value()?;
             let request = waiter.request.clone();
             let granted = match self.check_request(&request) {
                 Ok(layout) => self.grant(&request, layout, Means::Later).transpose(),
                 Err(error) => Some(Err(error)),
             };
-            let Some(granted) = granted else { return };
-            let waiter = self.waiting.remove(&ticket).expect("it was the first");
-            self.granted.insert(ticket, granted);
-            self.after.wakers.push(waiter.waker);
+            if let Some(granted) = granted {
+                return Some((tenant, ticket, granted));
+            }
+            let bytes = self.room_bytes(&request);
+            is_held_up |= self.quota_without_room(&tenant, bytes).is_none();
         }
+        None
+    }
+
+    /// The tenants that wait to create something, in the order in which they are served, and whether each is within its part with
+    /// its first.
+    fn in_turn(&self) -> Vec<(TenantName, bool)> {
+        if self.waiting.len() <= 1 {
+            return self.waiting.keys().map(|it| (it.clone(), true)).collect();
+        }
+        let wants = self.waiting.iter().map(|(tenant, all)| {
+            let first = all.first_key_value();
+            let bytes = first.map_or(0, |(_, waiter)| self.room_bytes(&waiter.request));
+            (tenant.clone(), bytes)
+        });
+        let wants: Demands = wants.collect();
+        let capacity = self.arena.capacity();
+        let turns = self.parts.in_turn(capacity, &self.in_memory(), &wants);
+        let turns = turns.into_iter();
+        turns
+            .map(|(tenant, is_within)| (tenant.clone(), is_within))
+            .collect()
+    }
+
+    fn room_bytes(&self, request: &Request) -> u64 {
+        let layout = Layout::of(request.len, self.arena.capacity());
+        layout.map_or(request.len, |it| it.bytes)
+    }
+
+    fn end_wait(&mut self, tenant: &TenantName, ticket: Ticket) -> Option<Waiter> {
+        let waiting = self.waiting.get_mut(tenant)?;
+        let waiter = waiting.remove(&ticket);
+        if waiting.is_empty() {
+            self.waiting.remove(tenant);
+        }
+        waiter
+    }
+
+    /// How many creates wait for room.
+    pub(super) fn waiting_creates(&self) -> usize {
+        self.waiting.values().map(|all| all.len()).sum()
     }
 
     fn check_request(&mut self, request: &Request) -> Result<Layout, CreateError> {
@@ -286,13 +341,22 @@ impl State {
             self.forget(id, serial);
         }
         let capacity_bytes = self.arena.capacity();
-        Layout::of(len_bytes, capacity_bytes)
+        let layout = Layout::of(len_bytes, capacity_bytes)
             .filter(|layout| layout.whole_pages() <= capacity_bytes)
             .ok_or(CreateError::TooLarge {
                 id,
                 len_bytes,
                 capacity_bytes,
-            })
+            })?;
+        match self.quota_below(&request.tenant, layout.bytes) {
+            Some((tenant, quota_bytes)) => Err(CreateError::AboveQuota {
+                id,
+                len_bytes,
+                tenant: tenant.clone(),
+                quota_bytes,
+            }),
+            None => Ok(layout),
+        }
     }
 
     fn grant(
@@ -375,25 +439,29 @@ impl State {
     }
 
     /// Why nothing more goes to disk although there should be room.
-    fn disk_fault(&self) -> Option<String> {
+    fn disk_fault(&self) -> Option<Box<str>> {
         let disk = self.disk.as_ref()?;
         let fault = disk.fault.as_ref()?;
         let why = match fault.kind() {
             std::io::ErrorKind::StorageFull => "the disk is full",
             _ => "the last write failed",
         };
-        Some(format!("{why} ({}: {fault})", disk.dir.display()))
+        Some(format!("{why} ({}: {fault})", disk.dir.display()).into())
     }
 
-    fn fullness(&self) -> Fullness {
+    /// How full it is for so much of a tenant's.
+    fn fullness(&self, tenant: &TenantName, bytes: u64) -> Fullness {
+        let (quota, part) = self.limits_of(tenant, bytes);
+        let limits = TenantLimits { quota, part };
         Fullness {
             capacity_bytes: self.arena.capacity(),
             used_bytes: self.arena.used(),
             pinned_bytes: self.pinned_bytes(),
-            waiting: self.waiting.len(),
+            waiting: self.waiting_creates(),
             spilled_bytes: self.disk.as_ref().map(|disk| disk.used),
             spill_capacity_bytes: self.disk.as_ref().map(|disk| disk.capacity),
             disk_fault: self.disk_fault(),
+            limits: (limits != TenantLimits::default()).then(|| Box::new(limits)),
         }
     }
 }

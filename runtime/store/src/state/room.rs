@@ -1,7 +1,7 @@
 //! Making room: what is dropped, what is spilled, what comes back.
 //!
-//! Owns the choice of what leaves memory. Nothing leaves in vain: first the sums must say that
-//! enough can go.
+//! Owns the choice of what leaves memory, among the objects of those tenants that give something (`sharing.rs`). Nothing
+//! leaves in vain: first the sums must say that enough can go.
 
 use std::io;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use crate::disk::{FileNumber, Job};
 use crate::layout::Layout;
 use crate::segment::Extent;
 
+use super::sharing::{Owner, Shortage};
 use super::{Location, State, sole};
 
 /// What may be done to make room.
@@ -23,11 +24,14 @@ pub(super) enum Means {
     Now,
     /// Also what makes room later: spilling.
     Later,
+    /// The same, for an object that is read back: a tenant that has nothing else in memory takes from all.
+    Return,
 }
 
 /// An object that the disk's thread was working on.
 #[derive(Debug)]
 pub(crate) struct OnDisk {
+    pub(crate) tenant: TenantName,
     pub(crate) id: ObjectId,
     pub(crate) serial: u64,
     pub(crate) file: FileNumber,
@@ -45,24 +49,33 @@ impl State {
         going: u64,
     ) -> io::Result<Option<Room>> {
         loop {
-            if let Some(room) = self
-                .arena
-                .allocate(tenant, layout, &mut self.after.memory)?
-            {
-                return Ok(Some(room));
-            }
-            let short = self.arena.shortfall(layout);
+            let shortage = match self.quota_shortage(tenant, layout.bytes, means) {
+                Some(shortage) => shortage,
+                None => {
+                    let leftovers = &mut self.after.memory;
+                    if let Some(room) = self.arena.allocate(tenant, layout, leftovers)? {
+                        return Ok(Some(room));
+                    }
+                    self.shortage(tenant, layout, means)
+                }
+            };
+            let Shortage {
+                bytes: short,
+                coming,
+                giving,
+            } = shortage;
             let (coming, spillable) = match means {
                 Means::Now => (0, 0),
-                Means::Later => (self.spilling_bytes, self.spillable_bytes(going)),
+                Means::Later | Means::Return => (coming, self.spillable_bytes(&giving, going)),
             };
-            let possible = self.lru.secondary_bytes() + coming + spillable;
-            if possible < short || coming >= short {
+            let droppable = self.lru.sums_of(&giving).secondary_bytes;
+            if droppable + coming + spillable < short || coming >= short {
                 return Ok(None);
             }
-            if let Some(id) = self.lru.first_secondary() {
+            let copy = giving.iter().find_map(|it| self.lru.first_secondary(*it));
+            if let Some(id) = copy {
                 self.drop_copy(id);
-            } else if !self.spill_one(going) {
+            } else if means == Means::Now || !self.spill_one(&giving, going) {
                 return Ok(None);
             }
         }
@@ -70,7 +83,7 @@ impl State {
 
     /// An object was written to disk, or could not be. `extent` is the disk's share of it.
     pub(crate) fn spilled(&mut self, it: OnDisk, extent: Arc<Extent>, result: io::Result<()>) {
-        self.spilling_bytes -= extent.len();
+        self.count_spilling(&it.tenant, extent.len(), false);
         self.has_changed = true;
         let is_written = result.is_ok();
         if let Some(disk) = &mut self.disk {
@@ -153,13 +166,13 @@ impl State {
         let entry = self.objects.get_mut(&id).expect("it is wanted");
         entry.location = Location::Restoring;
         let it = OnDisk {
+            tenant: entry.tenant.clone(),
             id,
             serial: entry.serial,
             file,
             len: entry.len,
         };
-        let tenant = entry.tenant.clone();
-        self.count_spilled(&tenant, it.len, false);
+        self.count_spilled(&it.tenant, it.len, false);
         let disk = self.disk.as_ref().expect("files need a disk");
         // The thread ends only with the store.
         let _ = disk.jobs.send(Job::Restore { it, room });
@@ -194,21 +207,28 @@ impl State {
         self.release(sole(extent));
     }
 
-    /// How much room spilling would make, as far as the sums tell.
-    fn spillable_bytes(&self, going: u64) -> u64 {
+    /// How much room spilling of these tenants would make, as far as the sums tell.
+    fn spillable_bytes(&self, giving: &[Owner], going: u64) -> u64 {
         match &self.disk {
-            Some(disk) if !disk.has_failed => self.lru.primary_bytes().min(disk.left(going)),
+            Some(disk) if !disk.has_failed => {
+                let sums = self.lru.sums_of(giving);
+                sums.primary_bytes.min(disk.left(going))
+            }
             _ => 0,
         }
     }
 
-    /// Begins to spill the next object that the disk has room for.
-    fn spill_one(&mut self, going: u64) -> bool {
+    /// Begins to spill the next object of these tenants that the disk has room for.
+    fn spill_one(&mut self, giving: &[Owner], going: u64) -> bool {
         let Some(disk) = &mut self.disk else {
             return false;
         };
         let left = disk.left(going);
-        let Some(id) = self.lru.primaries().find(|id| self.objects[id].len <= left) else {
+        let Some(id) = giving
+            .iter()
+            .flat_map(|it| self.lru.primaries(*it))
+            .find(|id| self.objects[id].len <= left)
+        else {
             return false;
         };
         self.unpark(id);
@@ -221,15 +241,17 @@ impl State {
         else {
             unreachable!("only resident objects may go")
         };
-        self.spilling_bytes += extent.len();
         entry.location = Location::Spilling(extent.clone());
         let it = OnDisk {
+            tenant: entry.tenant.clone(),
             id,
             serial: entry.serial,
             file,
             len: entry.len,
         };
+        let (tenant, bytes) = (it.tenant.clone(), extent.len());
         let _ = disk.jobs.send(Job::Spill { it, extent });
+        self.count_spilling(&tenant, bytes, true);
         true
     }
 
