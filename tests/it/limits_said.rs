@@ -188,7 +188,7 @@ fn asked() -> Vec<(&'static str, Wasmrun)> {
 }
 
 /// What a node that runs says.
-fn at_a_node() -> [(&'static str, String); 5] {
+fn at_a_node() -> [(&'static str, String); 6] {
     let mut node = Node::new();
     node.start_with(&["--max-module", "10KiB"]);
     let upload = node.submit("noop()").fails(2);
@@ -209,12 +209,17 @@ fn at_a_node() -> [(&'static str, String); 5] {
         let submit = submit.arg(guest("fixture")).args(["--invoke", "noop()"]);
         submit.run().stderr
     };
+    let set = ["tenant", "set", "flat", "--max-objects", "64KiB"];
+    other.wasmrun(set).ok();
+    let put = other.wasmrun(["put", "--tenant", "flat"]);
+    let put = put.arg(guest("fixture")).run().stderr;
     [
         ("a tenant's quota", refused("small", &["--max", "CPU=0.5"])),
         (
             "tasks of a tenant that wait",
             refused("full", &["--max-waiting", "0"]),
         ),
+        ("memory of a tenant for objects", put),
         ("module size, at a node that runs", upload),
         ("bundles of a placement group", bundles),
         ("placement groups of a tenant", group(1).run().stderr),

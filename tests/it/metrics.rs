@@ -224,6 +224,59 @@ fn who_goes_to_disk_is_counted() {
 }
 
 #[test]
+fn objects_of_a_tenant_within_its_part_stay_in_memory() {
+    const BYTES: u32 = 700 << 10;
+    let dir = wasmrun_tests::scratch();
+    let spill = dir.path().to_str().expect("text");
+    let (node, address) = watched(&["--object-memory", "4MiB", "--spill-dir", spill]);
+    let [file, large] = [("one", BYTES), ("large", 2 << 20)].map(|(name, bytes)| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, vec![7; bytes as usize]).expect("there is room");
+        path
+    });
+    let put = |tenant, count| {
+        for _ in 0..count {
+            node.wasmrun(["put", "--tenant", tenant]).arg(&file).ok();
+        }
+    };
+    let objects = |tenant, place| {
+        let name = format!("wasmrun_tenant_store_bytes{{tenant=\"{tenant}\",place=\"{place}\"}}");
+        Scrape::new(address).value(&name) / f64::from(BYTES)
+    };
+    // Five fit. Two are less than half.
+    put("greedy", 5);
+    assert_eq!(objects("greedy", "memory"), 5.0);
+    put("modest", 2);
+    put("greedy", 6);
+    assert_eq!(objects("modest", "memory"), 2.0);
+    assert_eq!(objects("modest", "disk"), 0.0);
+    assert_eq!(objects("greedy", "memory"), 3.0);
+    assert_eq!(objects("greedy", "disk"), 8.0);
+
+    // A quota is for one tenant, whatever room there is.
+    let set = ["tenant", "set", "modest", "--max-objects", "1MiB"];
+    assert_eq!(
+        node.wasmrun(set).ok(),
+        "tenant modest: weight 1, no minimum, quota objects 1MiB\n"
+    );
+    put("modest", 1);
+    assert_eq!(objects("modest", "memory"), 1.0);
+    let refused = node
+        .wasmrun(["put", "--tenant", "modest"])
+        .arg(&large)
+        .run();
+    let says = "under the quota of tenant modest, 1 MiB of memory for objects at a node";
+    assert_says(&refused.stderr, &[says]);
+    let set = ["tenant", "set", "modest", "--max-objects", "none"];
+    assert_eq!(
+        node.wasmrun(set).ok(),
+        "tenant modest: weight 1, no minimum, no quota\n"
+    );
+    put("modest", 1);
+    assert_eq!(objects("modest", "memory"), 2.0);
+}
+
+#[test]
 fn however_many_tenants_there_are_the_answer_stays_short() {
     let (node, address) = watched(&[]);
     for tenant in 0..120 {

@@ -16,6 +16,7 @@ pub struct TenantChange {
     min: Option<ResourceSet>,
     resource_weights: Option<Weights>,
     max: Option<Amounts>,
+    max_objects: Option<Option<u64>>,
     max_tasks: Option<Option<u32>>,
     max_waiting: Option<Option<u32>>,
 }
@@ -58,6 +59,14 @@ impl TenantChange {
         self
     }
 
+    /// How many bytes of objects it may have in the memory of each node, with all that are part of it, by default any number: with
+    /// `None` again. What is above it goes to disk or waits.
+    #[must_use]
+    pub fn max_objects(mut self, most: Option<u64>) -> Self {
+        self.max_objects = Some(most);
+        self
+    }
+
     /// How many sandboxes it may have at once, by default any number: with `None` again.
     #[must_use]
     pub fn max_tasks(mut self, most: Option<u32>) -> Self {
@@ -97,6 +106,7 @@ impl Client {
             max: change.max,
             max_tasks: change.max_tasks,
             max_waiting: change.max_waiting,
+            max_objects: change.max_objects,
         };
         match self
             .request(Request::ChangeTenant(Box::new(change)))

@@ -7,7 +7,7 @@ use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::resource::ResourceSet;
 use wasmrun_model::wire::{Amounts, MAX_MINIMA, Weights};
 
-use super::{FilterArg, amount};
+use super::{FilterArg, amount, words};
 
 /// What to do with tenants.
 #[derive(Debug, Subcommand)]
@@ -28,7 +28,7 @@ pub enum TenantCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("due").args(["weight", "min", "resource_weights", "max", "max_tasks", "max_waiting"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("due").args(["weight", "min", "resource_weights", "max", "max_objects", "max_tasks", "max_waiting"]).required(true).multiple(true))]
 pub struct TenantSet {
     /// The tenant (team, queue), such as research, or one that is part of another, such as research/vision. It need not
     /// have submitted anything.
@@ -54,6 +54,12 @@ pub struct TenantSet {
     /// What is above it waits. Replaces what was set before.
     #[arg(long, value_name = "AMOUNTS", allow_hyphen_values = true)]
     pub max: Option<MaxArg>,
+    /// How much of the memory for objects of each node it may have at once, with all that are part of it, such as 4GiB, or none
+    /// for no bound.
+    ///
+    /// What is above it goes to disk if the node has one, else new objects wait.
+    #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
+    pub max_objects: Option<BytesArg>,
     /// How many sandboxes it may have at once, with all that are part of it, or none for any number.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub max_tasks: Option<MostArg>,
@@ -78,6 +84,21 @@ impl FromStr for MostArg {
             (_, Err(_)) => Err(format!(
                 "'{text}' must be a whole number, or none for no bound"
             )),
+        }
+    }
+}
+
+/// `4GiB`, or `none`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BytesArg(pub Option<u64>);
+
+impl FromStr for BytesArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            _ => words::size(text).map(|most| Self(Some(most))),
         }
     }
 }
@@ -221,6 +242,9 @@ mod tests {
         }
         assert_eq!("0".parse::<MostArg>(), Ok(MostArg(Some(0))));
         assert_eq!("none".parse::<MostArg>(), Ok(MostArg(None)));
+        assert_eq!("2KiB".parse::<BytesArg>(), Ok(BytesArg(Some(2048))));
+        assert_eq!("none".parse::<BytesArg>(), Ok(BytesArg(None)));
+        assert!("-1".parse::<BytesArg>().is_err());
         for text in ["", "-1", "1.5", "many"] {
             let error = text.parse::<MostArg>().unwrap_err();
             assert!(error.contains("must be a whole number"), "{error}");

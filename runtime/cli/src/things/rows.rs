@@ -7,6 +7,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use wasmrun_client::rows;
 use wasmrun_client::wire::{Amounts, JobTasks, TaskRow, What};
+use wasmrun_model::fairness::Quota;
+use wasmrun_model::resource::ResourceName;
 use wasmrun_model::units;
 
 use super::get::yes;
@@ -57,7 +59,10 @@ pub fn progress(tasks: &JobTasks) -> (u64, u64) {
 
 pub fn amounts(amounts: &Amounts) -> String {
     let parts = amounts.iter();
-    let shown = parts.map(|(name, amount)| format!("{name} {}", amount.display_for(name)));
+    let shown = parts.map(|(name, amount)| match name.as_str() {
+        Quota::OBJECTS => format!("objects {}", amount.display_for(&ResourceName::MEMORY)),
+        _ => format!("{name} {}", amount.display_for(name)),
+    });
     shown.collect::<Vec<_>>().join(", ")
 }
 

@@ -45,6 +45,9 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
     if let Some(max) = &options.max {
         change = change.max(max.0.clone());
     }
+    if let Some(most) = &options.max_objects {
+        change = change.max_objects(most.0);
+    }
     if let Some(most) = &options.max_tasks {
         change = change.max_tasks(most.0);
     }
@@ -108,8 +111,10 @@ fn quota(options: &args::TenantSet, changed: &TenantChanged) -> Option<String> {
     parts.extend(changed.max_tasks.map(|most| format!("{most} sandboxes")));
     let waiting = |most| format!("{most} tasks waiting at a node");
     parts.extend(changed.max_waiting.map(waiting));
-    let is_named =
-        options.max.is_some() || options.max_tasks.is_some() || options.max_waiting.is_some();
+    let is_named = options.max.is_some()
+        || options.max_objects.is_some()
+        || options.max_tasks.is_some()
+        || options.max_waiting.is_some();
     match parts.is_empty() {
         true => is_named.then(|| "no quota".to_owned()),
         false => Some(format!("quota {}", parts.join(", "))),

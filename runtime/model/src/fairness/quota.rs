@@ -31,10 +31,41 @@ pub struct Quota {
 }
 
 impl Quota {
+    /// The name under which `max` has how many bytes of objects it may have in memory at each node. No task asks for any of it.
+    pub const OBJECTS: &str = "wasmrun/objects";
+
+    /// How many bytes of objects it may have in memory at each node.
+    pub fn max_objects(&self) -> Option<u64> {
+        let mut objects = self.max.iter().filter(|(name, _)| is_objects(name));
+        objects.next().map(|(_, most)| most.whole_units())
+    }
+
+    /// Replaces what may be used at once, but for the memory of objects.
+    pub fn set_max(&mut self, max: &BTreeMap<ResourceName, Amount>) {
+        self.max.retain(|name, _| is_objects(name));
+        let max = max.iter().filter(|(name, _)| !is_objects(name));
+        self.max
+            .extend(max.map(|(name, most)| (name.clone(), *most)));
+    }
+
+    /// Replaces how many bytes of objects it may have in memory at each node; `None`: no bound.
+    pub fn set_max_objects(&mut self, most: Option<u64>) {
+        self.max.retain(|name, _| !is_objects(name));
+        if let Some(most) = most {
+            let name = Self::OBJECTS.parse().expect("it is a name");
+            let most = Amount::from_units(most).unwrap_or(Amount::MAX);
+            self.max.insert(name, most);
+        }
+    }
+
     /// Whether it bounds nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+}
+
+fn is_objects(name: &ResourceName) -> bool {
+    name.as_str() == Quota::OBJECTS
 }
 
 /// What somebody would use on top.
@@ -329,6 +360,30 @@ mod tests {
         assert_eq!(tenants.beyond_quota(y, ask(&small)), None);
         let error = tenants.beyond_quota(x, ask(&small)).unwrap().to_string();
         assert!(error.contains("tenant a/x is 0 sandboxes"), "{error}");
+    }
+
+    #[test]
+    fn memory_of_objects_is_bounded_by_itself() {
+        type Max = BTreeMap<ResourceName, Amount>;
+        let max = |json: &str| serde_json::from_str::<Max>(json).unwrap();
+        let objects = r#"{"wasmrun/objects":4096}"#;
+        let mut quota = Quota::default();
+        quota.set_max_objects(Some(4096));
+        assert_eq!(quota.max, max(objects));
+        quota.set_max(&max(r#"{"CPU":2,"wasmrun/objects":1}"#));
+        assert_eq!((quota.max_objects(), quota.max.len()), (Some(4096), 2));
+        quota.set_max(&max("{}"));
+        assert_eq!((quota.max_objects(), quota.max.len()), (Some(4096), 1));
+        quota.set_max(&max(r#"{"CPU":2}"#));
+        quota.set_max_objects(None);
+        assert_eq!((quota.max_objects(), quota.max.len()), (None, 1));
+        // It holds up no task.
+        let quota = format!("{{\"max\":{objects}}}");
+        let tenants = table(&[("a", quota.as_str())]);
+        let a = tenants.find(&"a".parse().unwrap()).unwrap();
+        let large = set(r#"{"memory":"5GiB"}"#);
+        assert_eq!(tenants.at_quota(a, ask(&large)), None);
+        assert_eq!(tenants.beyond_quota(a, ask(&large)), None);
     }
 
     #[test]

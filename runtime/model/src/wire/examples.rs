@@ -251,6 +251,7 @@ fn of_the_cluster() -> Vec<Request> {
         max: None,
         max_tasks: Some(Some(2)),
         max_waiting: None,
+        max_objects: Some(Some(1)),
     };
     let resource = SetResource {
         node: None,

@@ -29,6 +29,8 @@ pub struct ChangeTenant {
     pub max_tasks: Option<Option<u32>>,
     /// How many of its tasks may wait at one node; `Some(None)`: no bound.
     pub max_waiting: Option<Option<u32>>,
+    /// How many bytes of objects it may have in memory at each node; `Some(None)`: no bound.
+    pub max_objects: Option<Option<u64>>,
 }
 
 /// What a tenant is due, and its quota.

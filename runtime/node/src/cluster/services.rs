@@ -21,8 +21,8 @@ use wasmrun_net::{ByteStream, ConnectError, Sealed};
 
 use super::Cluster;
 use super::watched::{self, Applied, Follow, Next};
-use crate::records::submitted;
 use crate::guests::secrets::SecretError;
+use crate::records::submitted;
 
 /// The most bytes of a record.
 const MOST_BYTES: usize = 256 << 10;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::io;
 use std::time::Duration;
 
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::fairness::{TenantConfig, TenantName};
 use wasmrun_model::id::ObjectId;
 use wasmrun_model::value::{Encoded, EncodedRef};
 use wasmrun_store::{Copy, CreateError, Form, ReadError, Writer};
@@ -24,6 +24,12 @@ const LOOK: Duration = Duration::from_millis(100);
 const SOON: Duration = Duration::from_millis(5);
 
 impl Shared {
+    /// Tells the store what a tenant is due from now on.
+    pub(crate) fn share_store(&self, tenant: &TenantName, config: &TenantConfig) {
+        let most = config.quota.max_objects();
+        self.store.set_tenant(tenant, config.weight, most);
+    }
+
     /// Keeps a value: a small one inline, a large one in the store, once there is room.
     ///
     /// # Errors

@@ -198,6 +198,9 @@ impl Work for Exchange {
     }
 
     fn set_tenant(&self, tenant: TenantName, config: TenantConfig) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.share_store(&tenant, &config);
+        }
         self.tell(|ledger| ledger.set_tenant(tenant, config));
     }
 

@@ -38,6 +38,7 @@ impl Session {
             max,
             max_tasks,
             max_waiting,
+            max_objects,
         } = change;
         if max.as_ref().is_some_and(|max| max.len() > MAX_MINIMA) {
             let why = format_args!("a tenant may have a quota of {MAX_MINIMA} resources at most");
@@ -59,15 +60,22 @@ impl Session {
         let min_share: Option<ResourceSet> = min.map(FromIterator::from_iter);
         let shared = &self.inner.shared;
         has_room(shared, &tenant)?;
+        let change_quota = |mut quota: Quota| {
+            if let Some(max) = &max {
+                quota.set_max(max);
+            }
+            if let Some(most) = max_objects {
+                quota.set_max_objects(most);
+            }
+            quota.max_tasks = max_tasks.unwrap_or(quota.max_tasks);
+            quota.max_waiting = max_waiting.unwrap_or(quota.max_waiting);
+            quota
+        };
         let change = |config: TenantConfig| TenantConfig {
             weight: weight.unwrap_or(config.weight),
             resource_weights: resource_weights.clone().unwrap_or(config.resource_weights),
             min_share: min_share.clone().unwrap_or(config.min_share),
-            quota: Quota {
-                max: max.clone().unwrap_or(config.quota.max),
-                max_tasks: max_tasks.unwrap_or(config.quota.max_tasks),
-                max_waiting: max_waiting.unwrap_or(config.quota.max_waiting),
-            },
+            quota: change_quota(config.quota),
         };
         let mut notes = Vec::new();
         let config = match self.inner.cluster() {
@@ -127,13 +135,15 @@ impl Shared {
         tenant: &TenantName,
         change: impl FnOnce(TenantConfig) -> TenantConfig,
     ) -> TenantConfig {
-        self.tell_and(|ledger| {
+        let config = self.tell_and(|ledger| {
             let tenants = ledger.scheduler().tenants();
             let known = tenants.find(tenant).map(|ix| tenants.get(ix).config());
             let config = change(known.cloned().unwrap_or_default());
             let todo = ledger.set_tenant(tenant.clone(), config.clone());
             (todo, config)
-        })
+        });
+        self.share_store(tenant, &config);
+        config
     }
 }
 

@@ -51,20 +51,14 @@ impl State {
             return None;
         }
         let (of, most) = self.quota_without_room(tenant, bytes)?;
+        let mut demands = self.in_memory();
+        demands.retain(|it, _| is_part_of(it, of));
+        *demands.entry(tenant.clone()).or_default() += bytes;
         let below = self.tenants.iter().filter(|(it, _)| is_part_of(it, of));
-        let mut giving = Vec::new();
-        let mut coming = 0;
-        for (it, counts) in below {
-            coming += counts.spilling_bytes;
-            match it == tenant {
-                true => giving.insert(0, counts.owner),
-                false => giving.push(counts.owner),
-            }
-        }
         Some(Shortage {
             bytes: (self.used_below(of) + bytes).saturating_sub(most),
-            coming,
-            giving,
+            coming: below.map(|(_, counts)| counts.spilling_bytes).sum(),
+            giving: self.giving(tenant, most, &demands),
         })
     }
 
@@ -73,12 +67,12 @@ impl State {
         Shortage {
             bytes: self.arena.shortfall(layout),
             coming: self.spilling_bytes,
-            giving: self.giving(tenant, layout.bytes, means),
+            giving: self.giving_room(tenant, layout.bytes, means),
         }
     }
 
-    /// Whose objects may go for so much of a tenant's: of those above their parts the farthest first, then its own.
-    fn giving(&self, tenant: &TenantName, bytes: u64, means: Means) -> Vec<Owner> {
+    /// Whose objects may go for so much of a tenant's.
+    fn giving_room(&self, tenant: &TenantName, bytes: u64, means: Means) -> Vec<Owner> {
         let own = self.tenants.get(tenant).map(|it| it.owner);
         if let (1, Some(own)) = (self.tenants.len(), own) {
             return vec![own];
@@ -92,18 +86,23 @@ impl State {
                 *demands.entry(tenant.clone()).or_default() += free;
             }
         }
-        let above = self.parts.above(capacity, &demands).into_iter();
+        let mut giving = self.giving(tenant, capacity, &demands);
+        if means == Means::Return && self.arena.used_of(tenant) == 0 {
+            let all = self.tenants.values().map(|it| it.owner);
+            let others: Vec<Owner> = all.filter(|it| !giving.contains(it)).collect();
+            giving.extend(others);
+        }
+        giving
+    }
+
+    /// Of those above their parts of this, the farthest first; last the tenant itself.
+    fn giving(&self, tenant: &TenantName, capacity: u64, demands: &Demands) -> Vec<Owner> {
+        let above = self.parts.above(capacity, demands).into_iter();
         let above = above.filter_map(|it| self.tenants.get(it));
         let mut giving: Vec<Owner> = above.map(|it| it.owner).collect();
-        let all: Vec<Owner> = match means == Means::Return && self.arena.used_of(tenant) == 0 {
-            true => self.tenants.values().map(|it| it.owner).collect(),
-            false => Vec::new(),
-        };
-        for owner in own.into_iter().chain(all) {
-            if !giving.contains(&owner) {
-                giving.push(owner);
-            }
-        }
+        let own = self.tenants.get(tenant).map(|it| it.owner);
+        let own = own.filter(|it| !giving.contains(it));
+        giving.extend(own);
         giving
     }
 
