@@ -33,6 +33,7 @@ mod tenants;
 mod tests;
 #[cfg(test)]
 mod tree_properties;
+mod turns;
 mod unused;
 mod usage;
 mod weight;
@@ -49,4 +50,5 @@ pub use ratio::{Ratio, Scale};
 pub use state::{Tenant, TenantCounters};
 pub use tenant::{ParseTenantNameError, TenantConfig, TenantName};
 pub use tenants::{MAX_BELOW, MAX_TENANTS, TenantIx, Tenants, TooManyTenants};
+pub use turns::Turns;
 pub use weight::{Weight, WeightError};

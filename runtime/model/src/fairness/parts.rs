@@ -109,7 +109,7 @@ impl Parts {
     }
 
     /// The own of a tenant counts beside those that are part of it as one of weight 1.
-    fn weight(&self, name: &str, depth: usize) -> Weight {
+    pub(super) fn weight(&self, name: &str, depth: usize) -> Weight {
         let is_own = name.matches('/').count() < depth;
         let weight = self.weights.get(name).filter(|_| !is_own);
         weight.copied().unwrap_or(Weight::ONE)
@@ -122,7 +122,7 @@ fn compare(a: (u64, u64), b: (u64, u64)) -> std::cmp::Ordering {
 }
 
 /// A name without what comes behind its first `depth + 1` parts.
-fn start(name: &str, depth: usize) -> &str {
+pub(super) fn start(name: &str, depth: usize) -> &str {
     let end = name.match_indices('/').nth(depth);
     end.map_or(name, |(at, _)| &name[..at])
 }

@@ -103,13 +103,13 @@ impl Work for Exchange {
 
     async fn bulk(
         &self,
-        _from: NodeId,
+        from: NodeId,
         what: Bulk,
         range: Range,
         to: &mut BulkSender,
     ) -> Result<(), BulkRefusal> {
         match what {
-            Bulk::Object(object) => self.serve(&object, range, to).await,
+            Bulk::Object(object) => self.serve(from, &object, range, to).await,
             Bulk::Module(digest) => self.modules.serve(&digest, range, to).await,
             Bulk::State(actor, number) => self.serve_state(actor, number, range, to).await,
         }
@@ -201,6 +201,7 @@ impl Work for Exchange {
         if let Some(shared) = self.shared.upgrade() {
             shared.share_store(&tenant, &config);
         }
+        self.transfers.set_weight(&tenant, config.weight);
         self.tell(|ledger| ledger.set_tenant(tenant, config));
     }
 

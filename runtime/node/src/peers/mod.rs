@@ -37,6 +37,7 @@ mod session;
 mod simulation;
 mod spread;
 mod transfer;
+mod turns;
 mod waits;
 mod work;
 

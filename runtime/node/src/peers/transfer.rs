@@ -17,13 +17,14 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::id::{NodeId, ObjectId, ObjectName};
 use wasmrun_model::random::Random;
 use wasmrun_net::{Arrived, BulkRefusal, BulkSender, PullOptions, PullWhy, Range};
 use wasmrun_store::{Copy, CreateError, Form, ReadError, View, Writer};
 
 use super::protocol::{Body, Bulk, OneWay, Request, Response};
+use super::turns::{Gate, Taker};
 use super::{Exchange, Fabric};
 use crate::guests::shared::Shared as Node;
 use crate::records::object::{LoadError, viewed};
@@ -37,6 +38,12 @@ const SOURCE: Duration = Duration::from_secs(10);
 /// How soon is looked again for an object that somebody else is about to have here.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// On how many streams at a time objects come from one node: as many as it serves.
+const STREAMS_AT_A_TIME: usize = 32;
+/// How many pieces at a time are handed to the connection with a node, while several tenants have some to send there. More
+/// would go by streams, and not by tenants.
+const PIECES_AT_A_TIME: usize = 1;
+
 /// For how many objects at a time memory is made ahead of their bytes.
 const TOUCHED_AT_A_TIME: usize = 2;
 
@@ -45,6 +52,9 @@ pub(super) struct Transfers {
     under_way: Mutex<HashMap<ObjectId, Weak<Transfer>>>,
     /// Chooses among holders. Any choice is a right one, and other nodes choose otherwise.
     random: Mutex<Random>,
+    /// Who brings something from a node next, and who sends something to one.
+    asking: Gate,
+    sending: Gate,
 }
 
 impl Transfers {
@@ -53,7 +63,14 @@ impl Transfers {
         Self {
             under_way: Mutex::default(),
             random: Mutex::new(Random::new(u64::from_le_bytes(seed))),
+            asking: Gate::new(STREAMS_AT_A_TIME, true),
+            sending: Gate::new(PIECES_AT_A_TIME, false),
         }
+    }
+
+    pub(super) fn set_weight(&self, tenant: &TenantName, weight: Weight) {
+        self.asking.set_weight(tenant, weight);
+        self.sending.set_weight(tenant, weight);
     }
 }
 
@@ -272,8 +289,11 @@ impl Exchange {
     ) -> (Vec<Range>, Vec<Arrived>, bool) {
         let options = PullOptions::for_len(wanted.len);
         let (mut left, mut arrived, mut is_silent) = (Vec::new(), Vec::new(), false);
+        let taker = self.transfers.asking.enter(holder, &wanted.tenant);
         for range in missing {
             let (from, to) = (range.offset as usize, (range.offset + range.len) as usize);
+            let pieces = (to - from).div_ceil(options.piece_bytes);
+            let turn = taker.turn(range.len, pieces.min(options.streams)).await;
             let started = Instant::now();
             let request = Bulk::Object(wanted.id);
             let pulled = fabric
@@ -285,6 +305,7 @@ impl Exchange {
                     &options,
                 )
                 .await;
+            drop(turn);
             let came = match pulled {
                 None => {
                     left.push(*range);
@@ -371,6 +392,7 @@ impl Exchange {
     /// Sends a range of an object to whoever brings it to another node.
     pub(super) async fn serve(
         &self,
+        reader: NodeId,
         object: &ObjectId,
         range: Range,
         to: &mut BulkSender,
@@ -380,7 +402,7 @@ impl Exchange {
             drop(shared);
             let (argument, len) = self.argument(object).ok_or(BulkRefusal::NotHere)?;
             return self
-                .serve_bytes(Shared::from_owner(argument), len, range, to)
+                .serve_bytes(Shared::from_owner(argument), len, range, None, to)
                 .await;
         };
         let view = viewed(&object).await.map_err(|error| match error {
@@ -394,8 +416,11 @@ impl Exchange {
         if let Some(sum) = known {
             to.set_sum(sum);
         }
-        self.serve_bytes(Shared::from_owner(view), object.len(), range, to)
+        let (whole, len) = (Shared::from_owner(view), object.len());
+        let taker = self.transfers.sending.enter(reader, object.tenant());
+        self.serve_bytes(whole, len, range, Some(&taker), to)
             .await?;
+        drop(taker);
         // Of the pieces that all ask for: what others ask for is not worth the memory.
         let piece = PullOptions::for_len(object.len()).piece_bytes as u64;
         let is_piece = range.offset.is_multiple_of(piece)
@@ -411,6 +436,7 @@ impl Exchange {
         whole: Shared,
         len: u64,
         range: Range,
+        taker: Option<&Taker>,
         to: &mut BulkSender,
     ) -> Result<(), BulkRefusal> {
         let end = range.offset.checked_add(range.len);
@@ -421,8 +447,13 @@ impl Exchange {
         while at < end {
             let piece = (end - at).min(PIECE_BYTES);
             let bytes = whole.slice(at as usize..(at + piece) as usize);
+            let turn = match taker {
+                Some(taker) => taker.turn(piece, 1).await,
+                None => None,
+            };
             // Whoever asked notices by itself that not all came.
             to.write(bytes).await.map_err(|_| BulkRefusal::Failed)?;
+            drop(turn);
             self.count(|counters| &counters.bytes_out, piece);
             at += piece;
         }
