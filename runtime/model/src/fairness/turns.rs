@@ -138,11 +138,13 @@ mod tests {
             }
         }
         let first: Vec<_> = (0..120).filter_map(|_| turns.pop(&parts)).collect();
-        let of = |tenant| first.iter().filter(|it| **it == tenant).count();
+        let of = |tenant: &str| first.iter().filter(|it| **it == tenant).count();
         assert_eq!(["org", "org/x", "web"].map(of), [20, 60, 40]);
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         /// While all wait, what two have got by weight differs by a piece of each at most (theorem 1 of the paper).
         #[test]
         fn bytes_are_by_weight(
