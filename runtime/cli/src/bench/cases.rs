@@ -103,8 +103,8 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "tasks_history",
-        unit: "1/s",
-        what: "the same at a node that keeps a history of its tasks",
+        unit: "ratio",
+        what: "the same at a node that keeps a history of its tasks, by one that keeps none",
         needs_flow: false,
         run: Setting::tasks_history,
     },
