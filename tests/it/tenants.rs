@@ -142,6 +142,33 @@ fn a_minimum_goes_first_and_who_waits_is_told_of_whom() {
 }
 
 #[test]
+fn detached_tasks_that_have_not_ended_are_bounded() {
+    let node = Node::start();
+    let set = ["tenant", "set", "org", "--max-detached", "2"];
+    let said = node.wasmrun(set).run().stdout_text();
+    assert_says(&said, &["quota 2 detached tasks at a node"]);
+    let first = endless(node.wasmrun(["submit"]), "org", 1).remove(0);
+    endless(node.wasmrun(["submit"]), "org/x", 1);
+    let more = |tenant: &str| {
+        let submit = node.wasmrun(["submit", "--detach", "--tenant", tenant]);
+        submit
+            .arg(guest("fixture"))
+            .args(["--invoke", "noop()"])
+            .run()
+    };
+    let refused = more("org/y");
+    assert_ne!(refused.code, Some(0), "{refused}");
+    let says = ["tenant org has as many detached tasks", "--max-detached"];
+    assert_says(&refused.stderr, &says);
+    assert_eq!(more("other").code, Some(0));
+    node.wasmrun(["cancel", &first, "--tenant", "org"]).ok();
+    eventually("was there room again", || match more("org/y") {
+        ended if ended.code == Some(0) => Ok(()),
+        ended => Err(ended.stderr),
+    });
+}
+
+#[test]
 fn what_is_set_outlives_the_head_and_reaches_who_comes_later() {
     let (mut a, token) = Member::head("a");
     let b = Member::joined("b", &token);

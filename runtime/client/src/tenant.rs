@@ -17,6 +17,7 @@ pub struct TenantChange {
     resource_weights: Option<Weights>,
     max: Option<Amounts>,
     max_objects: Option<Option<u64>>,
+    max_detached: Option<Option<u64>>,
     max_tasks: Option<Option<u32>>,
     max_waiting: Option<Option<u32>>,
 }
@@ -67,6 +68,14 @@ impl TenantChange {
         self
     }
 
+    /// How many detached tasks that have not ended it may have at each node, with all that are part of it, by default any number:
+    /// with `None` again.
+    #[must_use]
+    pub fn max_detached(mut self, most: Option<u64>) -> Self {
+        self.max_detached = Some(most);
+        self
+    }
+
     /// How many sandboxes it may have at once, by default any number: with `None` again.
     #[must_use]
     pub fn max_tasks(mut self, most: Option<u32>) -> Self {
@@ -107,6 +116,7 @@ impl Client {
             max_tasks: change.max_tasks,
             max_waiting: change.max_waiting,
             max_objects: change.max_objects,
+            max_detached: change.max_detached,
         };
         match self
             .request(Request::ChangeTenant(Box::new(change)))

@@ -28,7 +28,7 @@ pub enum TenantCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("due").args(["weight", "min", "resource_weights", "max", "max_objects", "max_tasks", "max_waiting"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("due").args(["weight", "min", "resource_weights", "max", "max_objects", "max_detached", "max_tasks", "max_waiting"]).required(true).multiple(true))]
 pub struct TenantSet {
     /// The tenant (team, queue), such as research, or one that is part of another, such as research/vision. It need not
     /// have submitted anything.
@@ -60,6 +60,11 @@ pub struct TenantSet {
     /// What is above it goes to disk if the node has one, else new objects wait.
     #[arg(long, value_name = "BYTES", allow_hyphen_values = true)]
     pub max_objects: Option<BytesArg>,
+    /// How many detached tasks that have not ended it may have at one node, with all that are part of it, or none for any number.
+    ///
+    /// One more is refused when it is submitted.
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub max_detached: Option<MostArg>,
     /// How many sandboxes it may have at once, with all that are part of it, or none for any number.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub max_tasks: Option<MostArg>,

@@ -61,6 +61,7 @@ pub fn amounts(amounts: &Amounts) -> String {
     let parts = amounts.iter();
     let shown = parts.map(|(name, amount)| match name.as_str() {
         Quota::OBJECTS => format!("objects {}", amount.display_for(&ResourceName::MEMORY)),
+        Quota::DETACHED => format!("{} detached tasks at a node", amount.display_for(name)),
         _ => format!("{name} {}", amount.display_for(name)),
     });
     shown.collect::<Vec<_>>().join(", ")

@@ -48,6 +48,9 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
     if let Some(most) = &options.max_objects {
         change = change.max_objects(most.0);
     }
+    if let Some(most) = &options.max_detached {
+        change = change.max_detached(most.0.map(u64::from));
+    }
     if let Some(most) = &options.max_tasks {
         change = change.max_tasks(most.0);
     }
@@ -113,6 +116,7 @@ fn quota(options: &args::TenantSet, changed: &TenantChanged) -> Option<String> {
     parts.extend(changed.max_waiting.map(waiting));
     let is_named = options.max.is_some()
         || options.max_objects.is_some()
+        || options.max_detached.is_some()
         || options.max_tasks.is_some()
         || options.max_waiting.is_some();
     match parts.is_empty() {

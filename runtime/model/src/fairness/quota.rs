@@ -34,25 +34,46 @@ impl Quota {
     /// The name under which `max` has how many bytes of objects it may have in memory at each node. No task asks for any of it.
     pub const OBJECTS: &str = "wasmrun/objects";
 
+    /// The name under which `max` has how many detached tasks that have not ended it may have at each node, likewise.
+    pub const DETACHED: &str = "wasmrun/detached";
+
     /// How many bytes of objects it may have in memory at each node.
     pub fn max_objects(&self) -> Option<u64> {
-        let mut objects = self.max.iter().filter(|(name, _)| is_objects(name));
-        objects.next().map(|(_, most)| most.whole_units())
+        self.apart(Self::OBJECTS)
     }
 
-    /// Replaces what may be used at once, but for the memory of objects.
+    /// How many detached tasks that have not ended it may have at each node.
+    pub fn max_detached(&self) -> Option<u64> {
+        self.apart(Self::DETACHED)
+    }
+
+    fn apart(&self, name: &str) -> Option<u64> {
+        let mut found = self.max.iter().filter(|(it, _)| it.as_str() == name);
+        found.next().map(|(_, most)| most.whole_units())
+    }
+
+    /// Replaces what may be used at once, but for [`Quota::OBJECTS`] and [`Quota::DETACHED`].
     pub fn set_max(&mut self, max: &BTreeMap<ResourceName, Amount>) {
-        self.max.retain(|name, _| is_objects(name));
-        let max = max.iter().filter(|(name, _)| !is_objects(name));
+        self.max.retain(|name, _| is_apart(name));
+        let max = max.iter().filter(|(name, _)| !is_apart(name));
         self.max
             .extend(max.map(|(name, most)| (name.clone(), *most)));
     }
 
     /// Replaces how many bytes of objects it may have in memory at each node; `None`: no bound.
     pub fn set_max_objects(&mut self, most: Option<u64>) {
-        self.max.retain(|name, _| !is_objects(name));
+        self.set_apart(Self::OBJECTS, most);
+    }
+
+    /// Replaces how many detached tasks that have not ended it may have at each node; `None`: no bound.
+    pub fn set_max_detached(&mut self, most: Option<u64>) {
+        self.set_apart(Self::DETACHED, most);
+    }
+
+    fn set_apart(&mut self, name: &str, most: Option<u64>) {
+        self.max.retain(|it, _| it.as_str() != name);
         if let Some(most) = most {
-            let name = Self::OBJECTS.parse().expect("it is a name");
+            let name = name.parse().expect("it is a name");
             let most = Amount::from_units(most).unwrap_or(Amount::MAX);
             self.max.insert(name, most);
         }
@@ -64,8 +85,9 @@ impl Quota {
     }
 }
 
-fn is_objects(name: &ResourceName) -> bool {
-    name.as_str() == Quota::OBJECTS
+/// Whether a bound is no resource, and is changed by itself.
+fn is_apart(name: &ResourceName) -> bool {
+    [Quota::OBJECTS, Quota::DETACHED].contains(&name.as_str())
 }
 
 /// What somebody would use on top.
@@ -277,6 +299,16 @@ impl Tenants {
         full.map_or(Ok(()), Err)
     }
 
+    /// Under which quotas of detached tasks one more of a tenant has to be: whose each is, and how many it allows.
+    pub fn max_detached(&self, name: &TenantName) -> Vec<(TenantName, u64)> {
+        let names = std::iter::successors(Some(name.clone()), TenantName::parent);
+        let bounds = names.filter_map(|name| {
+            let most = self.get(self.find(&name)?).config().quota.max_detached()?;
+            Some((name, most))
+        });
+        bounds.collect()
+    }
+
     /// A tenant and all that it is part of.
     pub(super) fn above(&self, ix: TenantIx) -> impl Iterator<Item = &Tenant> {
         let first = Some(self.get(ix));
@@ -377,6 +409,17 @@ mod tests {
         quota.set_max(&max(r#"{"CPU":2}"#));
         quota.set_max_objects(None);
         assert_eq!((quota.max_objects(), quota.max.len()), (None, 1));
+        quota.set_max_detached(Some(7));
+        quota.set_max_objects(Some(4096));
+        assert_eq!(
+            (quota.max_objects(), quota.max_detached()),
+            (Some(4096), Some(7))
+        );
+        let tenants = table(&[("a", r#"{"max":{"wasmrun/detached":7}}"#)]);
+        let a: TenantName = "a".parse().unwrap();
+        let of = |name: &str| tenants.max_detached(&name.parse().unwrap());
+        assert_eq!(of("a/x/1"), vec![(a, 7)]);
+        assert!(of("b").is_empty());
         // It holds up no task.
         let quota = format!("{{\"max\":{objects}}}");
         let tenants = table(&[("a", quota.as_str())]);

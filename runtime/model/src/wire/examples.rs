@@ -252,6 +252,7 @@ fn of_the_cluster() -> Vec<Request> {
         max_tasks: Some(Some(2)),
         max_waiting: None,
         max_objects: Some(Some(1)),
+        max_detached: None,
     };
     let resource = SetResource {
         node: None,

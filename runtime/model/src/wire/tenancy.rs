@@ -31,6 +31,8 @@ pub struct ChangeTenant {
     pub max_waiting: Option<Option<u32>>,
     /// How many bytes of objects it may have in memory at each node; `Some(None)`: no bound.
     pub max_objects: Option<Option<u64>>,
+    /// How many detached tasks that have not ended it may have at each node; `Some(None)`: no bound.
+    pub max_detached: Option<Option<u64>>,
 }
 
 /// What a tenant is due, and its quota.

@@ -29,6 +29,8 @@ const MOST_MODULES: usize = 256;
 pub(super) struct Registry {
     pub(super) modules: LoadedModules,
     tasks: BTreeMap<TaskId, Record>,
+    /// How many of them have not ended, of those tenants that have some.
+    live: BTreeMap<TenantName, u64>,
     ended: VecDeque<TaskId>,
     kept: BTreeMap<ObjectId, Kept>,
     /// What these tasks were given.
@@ -100,6 +102,7 @@ impl Default for Registry {
         Self {
             modules: LoadedModules::new(MOST_MODULES),
             tasks: BTreeMap::new(),
+            live: BTreeMap::new(),
             ended: VecDeque::new(),
             kept: BTreeMap::new(),
             given: Given::default(),
@@ -109,7 +112,33 @@ impl Default for Registry {
 
 impl Registry {
     pub(super) fn add_task(&mut self, record: Record) {
-        self.tasks.insert(record.id, record);
+        if record.end.is_none() {
+            *self.live.entry(record.tenant.clone()).or_default() += 1;
+        }
+        let before = self.tasks.insert(record.id, record);
+        if let Some(before) = before.filter(|it| it.end.is_none()) {
+            self.is_over(&before.tenant);
+        }
+    }
+
+    /// One of a tenant that had not ended has, or is gone.
+    fn is_over(&mut self, tenant: &TenantName) {
+        if let Some(live) = self.live.get_mut(tenant) {
+            *live -= 1;
+            if *live == 0 {
+                self.live.remove(tenant);
+            }
+        }
+    }
+
+    /// How many tasks of a tenant, and of those that are part of it, have not ended.
+    pub(super) fn live_of(&self, tenant: &TenantName) -> u64 {
+        let is_of = |name: &TenantName| {
+            let rest = name.as_str().strip_prefix(tenant.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let live = self.live.iter().filter(|(name, _)| is_of(name));
+        live.map(|(_, live)| live).sum()
     }
 
     /// A task that has ended elsewhere. What must be dropped outside the registry's lock.
@@ -125,8 +154,9 @@ impl Registry {
     pub(super) fn forget(&mut self, id: &TaskId) -> Option<Record> {
         let record = self.tasks.remove(id)?;
         self.given.remove(id);
-        if record.end.is_some() {
-            self.ended.retain(|it| it != id);
+        match record.end.is_some() {
+            true => self.ended.retain(|it| it != id),
+            false => self.is_over(&record.tenant),
         }
         Some(record)
     }
@@ -135,7 +165,10 @@ impl Registry {
     #[must_use]
     fn end_task(&mut self, id: TaskId, end: End) -> Option<Record> {
         let record = self.tasks.get_mut(&id)?;
-        record.end = Some(end);
+        if record.end.replace(end).is_none() {
+            let tenant = record.tenant.clone();
+            self.is_over(&tenant);
+        }
         self.ended.push_back(id);
         if self.ended.len() <= MOST_ENDED {
             return None;
@@ -210,5 +243,61 @@ impl Registry {
         });
         let kept = self.kept.values();
         kept.map(|kept| (&kept.object, &kept.tenant)).chain(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(number: u8, tenant: &str) -> Record {
+        let driver = DriverId::from_bytes([1; 16]);
+        Record {
+            id: driver.task(number.into()),
+            name: "task".into(),
+            tenant: tenant.parse().unwrap(),
+            driver,
+            submitted: Instant::now(),
+            detached: None,
+            end: None,
+        }
+    }
+
+    #[test]
+    fn tasks_that_have_not_ended_are_counted_with_those_of_all_below() {
+        let mut registry = Registry::default();
+        let end = || End {
+            error: None,
+            waited: Duration::ZERO,
+            ran: Duration::ZERO,
+            ran_at: None,
+        };
+        let all = ["org", "org/x", "org/x/1", "org-2", "org/x"];
+        let records: Vec<Record> = (0..)
+            .zip(all)
+            .map(|(at, tenant)| record(at, tenant))
+            .collect();
+        for record in &records {
+            registry.add_task(record.clone());
+        }
+        // The same once more is no other.
+        registry.add_task(records[1].clone());
+        let live = |registry: &Registry| {
+            ["org", "org/x", "org-2", "o"].map(|of| registry.live_of(&of.parse().unwrap()))
+        };
+        assert_eq!(live(&registry), [4, 3, 1, 0]);
+        assert!(registry.end_task(records[2].id, end()).is_none());
+        assert!(registry.end_task(records[2].id, end()).is_none());
+        assert_eq!(live(&registry), [3, 2, 1, 0]);
+        for at in [1, 2] {
+            assert!(registry.forget(&records[at].id).is_some());
+        }
+        assert_eq!(live(&registry), [2, 1, 1, 0]);
+        let ended = Record {
+            end: Some(end()),
+            ..record(9, "org")
+        };
+        assert!(registry.add_ended(ended).is_none());
+        assert_eq!(live(&registry), [2, 1, 1, 0]);
     }
 }

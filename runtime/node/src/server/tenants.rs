@@ -39,6 +39,7 @@ impl Session {
             max_tasks,
             max_waiting,
             max_objects,
+            max_detached,
         } = change;
         if max.as_ref().is_some_and(|max| max.len() > MAX_MINIMA) {
             let why = format_args!("a tenant may have a quota of {MAX_MINIMA} resources at most");
@@ -66,6 +67,9 @@ impl Session {
             }
             if let Some(most) = max_objects {
                 quota.set_max_objects(most);
+            }
+            if let Some(most) = max_detached {
+                quota.set_max_detached(most);
             }
             quota.max_tasks = max_tasks.unwrap_or(quota.max_tasks);
             quota.max_waiting = max_waiting.unwrap_or(quota.max_waiting);
