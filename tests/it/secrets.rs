@@ -256,6 +256,54 @@ fn all_nodes_give_a_value_and_none_writes_it_down() {
 }
 
 #[test]
+fn another_key_seals_what_was_set_before_and_all_nodes_open_it() {
+    let (mut a, token) = Member::head("a");
+    let b = Member::joined("b", &token);
+    b.wait_for_incarnation("a", 1);
+    for (name, tenant) in [("KEY", "default"), ("OTHER", "org/team")] {
+        let set = ["secret", "set", name, "--tenant", tenant];
+        b.command(&set).stdin(VALUE).ok();
+    }
+    let opened = |at: &Member| {
+        let node = format!("node:{}", at.name());
+        let options = ["--strategy", &node, "--secret", "KEY"];
+        let printed = prints(at.command(&["submit"]), &options, ["env", "KEY"]).ok();
+        assert_eq!(printed, format!("{VALUE}\n"));
+    };
+    let key = |at: &Member| fs::read(at.state().join("secrets.key")).expect("a key");
+    opened(&b);
+    let before = key(&a);
+    assert_eq!(key(&b), before);
+    let said = b.command(&["secret", "rotate"]).fails(2);
+    assert_says(&said, &["at the head, node a", "wasmrun secret rotate"]);
+
+    let rotated = a.command(&["secret", "rotate"]).run();
+    assert_eq!(rotated.code, Some(0), "{rotated}");
+    assert_says(
+        &rotated.stderr,
+        &["2 secrets and private keys of services are sealed with another key"],
+    );
+    assert_ne!(key(&a), before);
+    opened(&a);
+    opened(&b);
+    // Who has come with the old key has the new one by now.
+    eventually("has it the new key", || {
+        opened(&b);
+        match key(&b) == key(&a) {
+            true => Ok(()),
+            false => Err("the old one"),
+        }
+    });
+    let address = b.wait_for("a", "alive")["address"].clone();
+    a.kill();
+    a.start(&["--head", "--listen", address.as_str().expect("it listens")]);
+    opened(&a);
+    let again = a.command(&["secret", "rotate"]).json(0);
+    assert_eq!(again["state"], "rotated", "{again}");
+    opened(&a);
+}
+
+#[test]
 fn files_end_with_the_sandbox_and_what_was_left_with_the_next_node() {
     let node = Node::start();
     node.wasmrun(["secret", "set", "KEY"]).stdin(VALUE).ok();

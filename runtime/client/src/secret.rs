@@ -26,6 +26,18 @@ impl Client {
         self.done(Request::RemoveSecret(name)).await
     }
 
+    /// Has another key seal the secrets of all tenants. An operator may, at the cluster's head. What was done, for people.
+    ///
+    /// # Errors
+    /// At another node, and when the control store does not keep it: then all secrets can be read as before, and to say it again
+    /// goes on.
+    pub async fn rotate_secrets(&self) -> Result<String, Error> {
+        match self.request(Request::RotateSecrets).await? {
+            Response::Text(told) => Ok(told),
+            other => Err(Error::unexpected(&other)),
+        }
+    }
+
     /// The secrets that work of the session's tenant may use, and how many more there are.
     ///
     /// # Errors

@@ -32,6 +32,8 @@ pub const GROUPS: &str = "groups/";
 pub const TENANTS: &str = "tenants/";
 /// Secrets by tenant and name, sealed.
 pub const SECRETS: &str = "secrets/";
+/// Keys that have sealed secrets before, sealed by the one after them.
+pub const SECRET_KEYS: &str = "secret-keys/";
 /// How the cluster schedules, all in one record.
 pub const SCHEDULING: &str = "scheduling";
 /// HTTP services that every node serves.
@@ -110,6 +112,11 @@ pub fn tenant(name: &TenantName) -> Bytes {
 pub fn secret(tenant: &TenantName, name: &SecretName) -> Bytes {
     // A tenant's name may hold a '/', a secret's does not.
     key(SECRETS, format_args!("{tenant}/{name}"))
+}
+
+/// The key of a key that has sealed secrets before, by its id.
+pub fn secret_key(id: impl std::fmt::Display) -> Bytes {
+    key(SECRET_KEYS, id)
 }
 
 /// Whose secret a key is, and its name; none if it is not a secret's.

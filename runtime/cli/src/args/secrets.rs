@@ -36,4 +36,6 @@ pub enum SecretCommand {
         #[arg(long, value_name = "NAME", default_value_t)]
         tenant: TenantName,
     },
+    /// Have another key seal the secrets of all tenants, at the head of the cluster. Values stay as they are.
+    Rotate,
 }

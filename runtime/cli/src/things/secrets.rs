@@ -40,6 +40,16 @@ pub fn secret(command: &SecretCommand, global: &Global, printer: &Printer) -> Co
             removed.map_err(remote::failed)?;
             done("removed", name, tenant, printer)
         }
+        SecretCommand::Rotate => {
+            let client = remote::connect(global, &TenantName::default())?;
+            let told = client.wait(client.rotate_secrets());
+            let told = told.map_err(remote::failed)?;
+            if printer.output == Output::Json {
+                return printer.json(&json!({ "version": 1, "state": "rotated", "note": told }));
+            }
+            printer.note(told);
+            Ok(())
+        }
     }
 }
 

@@ -286,6 +286,7 @@ fn of_the_cluster() -> Vec<Request> {
         Request::SetResource(Box::new(resource)),
         Request::Scheduling(vec![Setting::TopNodes(2)]),
         Request::SchedulerState,
+        Request::RotateSecrets,
         Request::Stop { is_now: true },
         Request::Dashboard,
     ]

@@ -237,6 +237,8 @@ pub enum Request {
     RemoveSecret(SecretName),
     /// The secrets that work of the session's tenant may use, without their values. `Secrets`.
     Secrets,
+    /// Has another key seal the secrets of all tenants, at the head of the cluster. `Text`: what was done, for people.
+    RotateSecrets,
 }
 
 /// What a node answers.

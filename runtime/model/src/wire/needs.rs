@@ -96,7 +96,8 @@ impl Request {
             | Self::ChangeTenant(_)
             | Self::RemoveTenant(_)
             | Self::SetResource(_)
-            | Self::SchedulerState => (Operator, Place::Anywhere),
+            | Self::SchedulerState
+            | Self::RotateSecrets => (Operator, Place::Anywhere),
             // It can be undone on the machine alone, or acts as the node's user.
             Self::Stop { .. } | Self::Dashboard => (Operator, Place::Machine),
         };

@@ -198,10 +198,27 @@ impl SecretKey {
         Some(Plain(text))
     }
 
+    /// Seals another key: who has this one can open what that one has sealed.
+    pub fn seal_key(&self, other: &Self) -> Sealed {
+        self.seal(&of_key(other.id()), &other.0)
+    }
+
+    /// Opens the key with this id, as [`Self::open`] does a value.
+    pub fn open_key(&self, id: KeyId, sealed: &Sealed) -> Option<Self> {
+        let plain = self.open(&of_key(id), sealed)?;
+        let key = Self(plain[..].try_into().ok()?);
+        (key.id() == id).then_some(key)
+    }
+
     fn cipher(&self) -> LessSafeKey {
         let key = UnboundKey::new(&CHACHA20_POLY1305, &self.0);
         LessSafeKey::new(key.expect("it has the length of a key"))
     }
+}
+
+/// The name that a key is sealed under. No value has one without a '/'.
+fn of_key(id: KeyId) -> String {
+    format!("key {id}")
 }
 
 #[cfg(test)]
@@ -251,6 +268,16 @@ mod tests {
             !shown.contains("abab") && !shown.contains("value"),
             "{shown}"
         );
+    }
+
+    #[test]
+    fn a_key_that_was_sealed_opens_as_itself_alone() {
+        let [new, old] = [(); 2].map(|()| SecretKey::generate());
+        let sealed = new.seal_key(&old);
+        assert_eq!(new.open_key(old.id(), &sealed).unwrap().0, old.0);
+        assert!(new.open_key(new.id(), &sealed).is_none());
+        assert!(old.open_key(old.id(), &sealed).is_none());
+        assert!(new.open_key(old.id(), &new.seal("n", b"value")).is_none());
     }
 
     #[test]

@@ -2,22 +2,28 @@
 //!
 //! Owns the records at `secrets/TENANT/NAME`, which are sealed, the watch by which a node knows all of them ([`Vault`]), and the
 //! way of the key: the head makes it when it is first wanted, the other nodes ask for it over the network of nodes and have it in
-//! memory and in their state folders from then on. Must not: open a value, or give the key to anybody but a node that lives.
+//! memory and in their state folders from then on. Must not: open a value but to seal it anew, or give the key to anybody but a node
+//! that lives.
 //!
-//! Invariant: what this node goes by is what was in the store at one revision, which only grows.
+//! Invariants: what this node goes by is what was in the store at one revision, which only grows. Who has the key can open every
+//! record, wherever a rotation was cut off: the key before it is in the store, sealed by this one, before this one seals anything.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use wasmrun_control::records::{self, Record, SECRETS};
-use wasmrun_control::{Changes, ControlStore, Entry, Error, Event, Revision, Watch};
+use serde::{Deserialize, Serialize};
+use wasmrun_control::records::{self, Form, Record, SECRET_KEYS, SECRETS, SERVICES};
+use wasmrun_control::{
+    Changes, Condition, ControlStore, Entry, Error, Event, Op, Revision, Txn, Watch,
+};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::secret::SecretName;
 use wasmrun_net::{KeyId, Plain, Sealed, SecretKey, SecretKeyError};
 
 use super::protocol::{Request, Response};
+use super::services;
 use super::watched::{self, Applied, Follow, Next};
 use super::{Cluster, STORE_PATIENCE};
 use crate::guests::secrets::{SecretError, Source, StoredSecret, Vault};
@@ -54,21 +60,46 @@ impl Keys {
         Ok(known.clone())
     }
 
-    /// Another node has said what the key is.
+    /// Another node has said what the key is, or was. The head knows it better.
     fn learn(&self, key: &SecretKey) -> Result<(), SecretKeyError> {
-        let mut known = self.known.lock();
-        if known.as_ref().is_none_or(|it| it.id() != key.id()) {
-            key.save(&self.folder)?;
-            *known = Some(key.clone());
+        let known = self.known.lock().as_ref().map(SecretKey::id);
+        match known {
+            Some(known) if self.is_head || known == key.id() => Ok(()),
+            _ => self.replace(key),
         }
+    }
+
+    /// This is the key from now on.
+    fn replace(&self, key: &SecretKey) -> Result<(), SecretKeyError> {
+        let mut known = self.known.lock();
+        key.save(&self.folder)?;
+        *known = Some(key.clone());
         Ok(())
     }
+}
+
+/// A key that has sealed secrets before.
+#[derive(Debug, Serialize, Deserialize)]
+struct FormerKey(Sealed);
+
+impl Record for FormerKey {
+    const FORM: Form = Form::Postcard;
+    const VERSION: u8 = 1;
+}
+
+/// How many secrets and private keys of services were sealed anew, and how many stay as they are because nobody can open them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Resealed {
+    pub(crate) secrets: u64,
+    pub(crate) unreadable: u64,
 }
 
 /// The secrets of all tenants, as the store has them.
 #[derive(Debug)]
 pub(super) struct Secrets {
     store: Arc<dyn ControlStore>,
+    /// Held while the key is replaced.
+    rotating: tokio::sync::Mutex<()>,
     /// As of when this node goes by it.
     applied: Applied,
 }
@@ -77,8 +108,93 @@ impl Secrets {
     pub(super) fn new(store: Arc<dyn ControlStore>) -> Self {
         Self {
             store,
+            rotating: tokio::sync::Mutex::default(),
             applied: Applied::default(),
         }
+    }
+
+    /// The key with this id that has sealed secrets before, if the store has it and this one opens it.
+    async fn former(&self, key: &SecretKey, id: KeyId) -> Result<Option<SecretKey>, Error> {
+        let entry = self.store.get(&records::secret_key(id)).await?;
+        let former = entry.and_then(|it| FormerKey::from_value(&it.value).ok());
+        Ok(former.and_then(|former| key.open_key(id, &former.0)))
+    }
+
+    /// Keeps a key for those that have the next one.
+    async fn keep(&self, former: &SecretKey, next: &SecretKey) -> Result<(), Error> {
+        let key = records::secret_key(former.id());
+        loop {
+            let condition = match self.store.get(&key).await? {
+                // A rotation was cut off before its key sealed anything.
+                Some(entry) => Condition::Modified(entry.modified),
+                None => Condition::Absent,
+            };
+            let put = Op::put(key.clone(), FormerKey(next.seal_key(former)).to_value());
+            let txn = Txn::when(key.clone(), condition).then(put);
+            if self.store.txn(txn).await?.succeeded {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Has this key seal all that another one has sealed, also what is set meanwhile. The same may be begun again wherever it was
+    /// cut off.
+    async fn seal_anew(&self, key: &SecretKey) -> Result<Resealed, Error> {
+        let mut secrets = 0;
+        loop {
+            let mut tried = 0;
+            let now = self.seal_anew_once(key, &mut tried).await?;
+            secrets += now.secrets;
+            if tried == 0 {
+                return Ok(Resealed { secrets, ..now });
+            }
+        }
+    }
+
+    async fn seal_anew_once(&self, key: &SecretKey, tried: &mut u64) -> Result<Resealed, Error> {
+        let mut done = Resealed::default();
+        let (entries, _) = watched::entries(&*self.store, SECRETS).await?;
+        for entry in entries {
+            let Some(((tenant, name), stored)) = read(&entry) else {
+                done.unreadable += 1;
+                continue;
+            };
+            if stored.key() == key.id() {
+                continue;
+            }
+            let before = self.former(key, stored.key()).await?;
+            let sealed = before.and_then(|it| stored.sealed_anew((&it, key), (&tenant, &name)));
+            let Some(sealed) = sealed else {
+                done.unreadable += 1;
+                continue;
+            };
+            *tried += 1;
+            done.secrets += u64::from(self.replace(entry, sealed.to_value()).await?);
+        }
+        let (entries, _) = watched::entries(&*self.store, SERVICES).await?;
+        for entry in entries {
+            let Some((service, by)) = services::sealed_by(&entry).filter(|it| it.1 != key.id())
+            else {
+                continue;
+            };
+            let before = self.former(key, by).await?;
+            let sealed = before.and_then(|it| service.sealed_anew((&it, key)));
+            let Some(sealed) = sealed else {
+                done.unreadable += 1;
+                continue;
+            };
+            *tried += 1;
+            done.secrets += u64::from(self.replace(entry, sealed.to_value()).await?);
+        }
+        Ok(done)
+    }
+
+    /// Whether it was as before. What is set or removed meanwhile is looked at by the next round.
+    async fn replace(&self, entry: Entry, value: bytes::Bytes) -> Result<bool, Error> {
+        let unchanged = Condition::Modified(entry.modified);
+        let put = Op::put(entry.key.clone(), value);
+        let txn = Txn::when(entry.key, unchanged).then(put);
+        Ok(self.store.txn(txn).await?.succeeded)
     }
 
     async fn put(
@@ -162,6 +278,41 @@ impl Cluster {
         Ok(self.key(sealed.key()).await?.open(name, sealed))
     }
 
+    /// Makes another key, and has it seal all secrets and the private keys of services, at the head alone. The key before it stays in the store, sealed by this one, until
+    /// the next time.
+    ///
+    /// # Errors
+    /// At another node; and when the store or the state folder does not keep it. Then all secrets can be read as before, and to say it
+    /// again goes on.
+    pub(crate) async fn rotate_secrets(&self) -> Result<Resealed, SecretError> {
+        if self.authority.is_none() {
+            let head = self.lines.head_id().map(|head| self.name_of(head));
+            return Err(SecretError::NotHead(head.unwrap_or_default()));
+        }
+        let _alone = self.secrets.rotating.lock().await;
+        let old = self.own_key()?.ok_or_else(|| self.no_key())?;
+        // Where the last time was cut off.
+        self.secrets.seal_anew(&old).await?;
+        let new = SecretKey::generate();
+        self.told(self.secrets.keep(&old, &new)).await?;
+        self.keys.replace(&new).map_err(key_error)?;
+        let done = self.secrets.seal_anew(&new).await?;
+        let is_over = |entry: &Entry| entry.key != records::secret_key(old.id());
+        let store = &*self.secrets.store;
+        self.told(watched::prune(store, SECRET_KEYS, is_over))
+            .await?;
+        Ok(done)
+    }
+
+    /// The key with this id, as far as this node has it or can open it.
+    async fn held_key(&self, id: KeyId) -> Result<Option<SecretKey>, SecretError> {
+        match self.own_key()? {
+            Some(key) if key.id() == id => Ok(Some(key)),
+            Some(key) => Ok(self.told(self.secrets.former(&key, id)).await?),
+            None => Ok(None),
+        }
+    }
+
     /// The key by which others will open what is sealed now: the head's, where that says which.
     async fn key_to_seal(&self) -> Result<SecretKey, SecretError> {
         if self.authority.is_some() {
@@ -229,13 +380,21 @@ impl Source for Cluster {
     }
 
     async fn key(&self, id: KeyId) -> Result<SecretKey, SecretError> {
-        let own = self.own_key()?;
-        if let Some(key) = own.as_ref().filter(|key| key.id() == id) {
-            return Ok(key.clone());
+        // Where the store does not say, a node may.
+        if let Ok(Some(key)) = self.held_key(id).await {
+            return Ok(key);
         }
+        if let Some(key) = self.asked_key(Some(id)).await {
+            return Ok(key);
+        }
+        if self.authority.is_none() {
+            // The head may have a later one, which opens this one.
+            drop(self.asked_key(None).await);
+        }
+        let held = self.held_key(id).await?;
         // Nobody can open what no node has the key of, and a task that tries is told of that.
-        let asked = self.asked_key(Some(id)).await;
-        asked.or(own).ok_or_else(|| self.no_key())
+        let key = held.or(self.own_key()?);
+        key.ok_or_else(|| self.no_key())
     }
 }
 
@@ -322,6 +481,49 @@ mod tests {
         member.learn(&key).unwrap();
         let later = Keys::new(other.path(), false).own().unwrap().unwrap();
         assert_eq!(later.id(), key.id());
+    }
+
+    #[tokio::test]
+    async fn a_rotation_is_finished_wherever_it_was_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::open(dir.path(), EmbeddedConfig::default()).await;
+        let store = store.unwrap();
+        let secrets = Secrets::new(store.clone());
+        let [old, lost, new, stranger] = [(); 4].map(|()| SecretKey::generate());
+        let tenant = TenantName::default();
+        let names = ["A", "B", "C", "D"].map(|it| it.parse::<SecretName>().unwrap());
+        for (name, key) in std::iter::zip(&names, [&old, &old, &new, &stranger]) {
+            let stored = StoredSecret::seal(key, (&tenant, name), b"value", (7, "me"));
+            let key = records::secret(&tenant, name);
+            let put = Op::put(key.clone(), stored.to_value());
+            store
+                .txn(Txn::when(key, Condition::Absent).then(put))
+                .await
+                .unwrap();
+        }
+        // Cut off before its key was written, and then after one secret.
+        secrets.keep(&old, &lost).await.unwrap();
+        secrets.keep(&old, &new).await.unwrap();
+        let done = secrets.seal_anew(&new).await.unwrap();
+        assert_eq!((done.secrets, done.unreadable), (2, 1));
+        let (entries, _) = watched::entries(&*store, SECRETS).await.unwrap();
+        let keys = entries.iter().map(|it| read(it).unwrap().1.key());
+        let sealed = [&new, &new, &new, &stranger].map(SecretKey::id);
+        assert_eq!(keys.collect::<Vec<_>>(), sealed);
+        let [a, ..] = &entries[..] else {
+            panic!("four")
+        };
+        let again = read(a)
+            .unwrap()
+            .1
+            .sealed_anew((&new, &old), (&tenant, &names[0]));
+        assert!(again.is_some(), "the value is what it was");
+        // Who is late with the old key can be read all the same.
+        let found = secrets.former(&new, old.id()).await.unwrap();
+        assert_eq!(found.map(|it| it.id()), Some(old.id()));
+        assert!(secrets.former(&old, old.id()).await.unwrap().is_none());
+        let again = secrets.seal_anew(&new).await.unwrap();
+        assert_eq!((again.secrets, again.unreadable), (0, 1));
     }
 
     #[tokio::test]

@@ -17,7 +17,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::NodeId;
 use wasmrun_model::resource::Request;
 use wasmrun_model::wire::{Bytes, Serve};
-use wasmrun_net::{ByteStream, ConnectError, Sealed};
+use wasmrun_net::{ByteStream, ConnectError, KeyId, Sealed, SecretKey};
 
 use super::Cluster;
 use super::watched::{self, Applied, Follow, Next};
@@ -217,9 +217,7 @@ impl Cluster {
         key: &Bytes,
     ) -> Result<Bytes, ServicesError> {
         let sealed = self.seal(&bound(service), &key.0).await;
-        let sealed = sealed.map_err(ServicesError::Key)?;
-        let bytes = postcard::to_stdvec(&sealed);
-        Ok(Bytes(bytes.expect("it is numbers and bytes")))
+        Ok(encoded(&sealed.map_err(ServicesError::Key)?))
     }
 
     /// The private key of a service, of what its record has.
@@ -237,6 +235,33 @@ impl Cluster {
         let plain = plain.ok_or(ServicesError::Sealed)?;
         Ok(Bytes(plain.to_vec()))
     }
+}
+
+/// A service with a private key, and which key has sealed that.
+pub(super) fn sealed_by(entry: &Entry) -> Option<(ServiceRecord, KeyId)> {
+    let record = read(Some(entry)).ok()??;
+    let by = record.sealed()?.key();
+    Some((record, by))
+}
+
+impl ServiceRecord {
+    fn sealed(&self) -> Option<Sealed> {
+        let (_, sealed) = self.serve.tls.as_ref()?;
+        postcard::from_bytes(&sealed.0).ok()
+    }
+
+    /// With its private key sealed by another key than before. None if the one before does not open it.
+    pub(super) fn sealed_anew(mut self, (before, key): (&SecretKey, &SecretKey)) -> Option<Self> {
+        let name = bound(&self.key());
+        let plain = before.open(&name, &self.sealed()?)?;
+        let (_, sealed) = self.serve.tls.as_mut()?;
+        *sealed = encoded(&key.seal(&name, &plain));
+        Some(self)
+    }
+}
+
+fn encoded(sealed: &Sealed) -> Bytes {
+    Bytes(postcard::to_stdvec(sealed).expect("it is numbers and bytes"))
 }
 
 /// What a private key is bound to. The name of a tenant has no space, nor has what a secret is bound to.
@@ -384,6 +409,19 @@ mod tests {
             let other = bound(&service(tenant, name));
             assert!(key.open(&other, &sealed).is_none(), "{other}");
         }
+        // Another key takes its place.
+        let mut before = record(1);
+        before.serve.tls = Some((
+            Bytes(b"cert".to_vec()),
+            encoded(&key.seal(&bound(&before.key()), b"pem")),
+        ));
+        let next = SecretKey::generate();
+        assert!(before.clone().sealed_anew((&next, &next)).is_none());
+        let after = before.sealed_anew((&key, &next)).unwrap();
+        let sealed = after.sealed().unwrap();
+        assert_eq!(sealed.key(), next.id());
+        let opened = next.open(&bound(&after.key()), &sealed).unwrap();
+        assert_eq!(opened[..], *b"pem");
     }
 
     #[tokio::test]

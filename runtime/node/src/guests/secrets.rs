@@ -51,6 +51,22 @@ impl StoredSecret {
         }
     }
 
+    /// Which key has sealed it.
+    pub(crate) fn key(&self) -> KeyId {
+        self.sealed.key()
+    }
+
+    /// The same, sealed by another key than before. None if that did not seal it.
+    pub(crate) fn sealed_anew(
+        &self,
+        (before, now): (&SecretKey, &SecretKey),
+        (tenant, name): (&TenantName, &SecretName),
+    ) -> Option<Self> {
+        let value = self.open(before, tenant, name)?;
+        let set = (self.set_s, self.by.as_str());
+        Some(Self::seal(now, (tenant, name), &value, set))
+    }
+
     fn open(&self, key: &SecretKey, tenant: &TenantName, name: &SecretName) -> Option<Plain> {
         key.open(&bound(tenant, name), &self.sealed)
     }
@@ -106,6 +122,11 @@ pub(crate) enum SecretError {
     /// The key is not there.
     #[error("secrets cannot be opened: {0}")]
     Key(String),
+    /// Another node makes keys.
+    #[error(
+        "the key of secrets is replaced at the head, node {0}: `wasmrun secret rotate` there, or at its address"
+    )]
+    NotHead(String),
 }
 
 impl From<SecretError> for TaskError {
@@ -118,6 +139,7 @@ impl From<SecretError> for TaskError {
             | SecretError::Sealed { .. }
             | SecretError::NotText { .. }
             | SecretError::TooMany(_)
+            | SecretError::NotHead(_)
             | SecretError::Record(_) => Self::Unschedulable(why),
         }
     }
@@ -246,7 +268,7 @@ impl Vault {
         let (owner, stored) = self.find(tenant, name).await?;
         let opened = match self.cluster.get() {
             Some(cluster) => {
-                let key = cluster.key(stored.sealed.key()).await?;
+                let key = cluster.key(stored.key()).await?;
                 stored.open(&key, &owner, name)
             }
             None => stored.open(self.own_key(), &owner, name),

@@ -217,12 +217,14 @@ mod tests {
             (
                 Role::Operator,
                 "CreateToken" | "CreateClientToken" | "RevokeToken" | "RevokeClient" | "Drain"
-                | "RemoveNode" | "ChangeTenant" | "RemoveTenant" | "SetResource" | "SchedulerState",
+                | "RemoveNode" | "ChangeTenant" | "RemoveTenant" | "SetResource" | "SchedulerState"
+                | "RotateSecrets",
             ) => true,
             (
                 _,
                 "CreateToken" | "CreateClientToken" | "RevokeToken" | "RevokeClient" | "Drain"
-                | "RemoveNode" | "ChangeTenant" | "RemoveTenant" | "SetResource" | "SchedulerState",
+                | "RemoveNode" | "ChangeTenant" | "RemoveTenant" | "SetResource" | "SchedulerState"
+                | "RotateSecrets",
             ) => false,
             (_, "Scheduling") => role == Role::Operator || text == "Scheduling([])",
             (_, "List") => {

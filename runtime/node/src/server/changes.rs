@@ -174,6 +174,7 @@ pub(super) fn said(request: &Request, own: DriverId) -> Option<Said> {
             .with_any("name", &token.access.name),
         Request::SetSecret { name, .. } => Said::of("secret set", name),
         Request::RemoveSecret(name) => Said::of("secret remove", name),
+        Request::RotateSecrets => Said::new("secret rotate"),
         Request::RevokeToken(prefix) => Said::of("node token revoke", prefix),
         Request::RevokeClient(text) => Said::of("client revoke", text),
         Request::Drain { node, is_draining } => {

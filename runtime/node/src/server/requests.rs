@@ -190,6 +190,7 @@ impl Session {
             Request::SetSecret { name, value } => self.set_secret(name, value).await,
             Request::RemoveSecret(name) => self.remove_secret(name).await,
             Request::Secrets => Ok(self.secrets()),
+            Request::RotateSecrets => self.rotate_secrets().await,
             request @ (Request::ChangeTenant(_)
             | Request::RemoveTenant(_)
             | Request::Scheduling(_)

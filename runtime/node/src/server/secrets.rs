@@ -64,6 +64,31 @@ impl Session {
         Ok(Response::Done)
     }
 
+    /// Replaces the key of all secrets.
+    pub(super) async fn rotate_secrets(&self) -> Result<Response, Refusal> {
+        let Some(cluster) = self.inner.cluster() else {
+            let why = "a node that is in no cluster has secrets and their key until it stops: start it again, and set them again";
+            return Err(refusal(RefusalKind::Usage, why));
+        };
+        let done = cluster.rotate_secrets().await.map_err(refused)?;
+        tracing::info!(
+            by = self.by,
+            secrets = done.secrets,
+            "the key of secrets was replaced"
+        );
+        let mut told = format!(
+            "{} secrets and private keys of services are sealed with another key",
+            done.secrets
+        );
+        if done.unreadable > 0 {
+            told += &format!(
+                "; {} could not be opened and stay as they are: set them again with `wasmrun secret set`",
+                done.unreadable
+            );
+        }
+        Ok(Response::Text(told))
+    }
+
     /// The secrets that work of the session's tenant may use.
     pub(super) fn secrets(&self) -> Response {
         let mut rows = self.inner.shared.secrets.rows(&self.tenant);
@@ -118,7 +143,7 @@ fn wanted(request: &Request) -> Option<(&Grants, &Terms)> {
 fn refused(error: SecretError) -> Refusal {
     let kind = match &error {
         SecretError::Missing { .. } => RefusalKind::NotFound,
-        SecretError::NotText { .. } => RefusalKind::Usage,
+        SecretError::NotText { .. } | SecretError::NotHead(_) => RefusalKind::Usage,
         SecretError::Sealed { .. }
         | SecretError::TooMany(_)
         | SecretError::Store(_)
