@@ -1,4 +1,4 @@
-//! Tenants that are due CPU get it from tasks of others that run, and those go on afterwards.
+//! Tenants that are due something get it from tasks of others that run, and those go on afterwards, or begin anew.
 
 use wasmrun_tests::{Wasmrun, assert_says, guest};
 
@@ -64,4 +64,29 @@ fn a_tenant_without_cpu_gets_its_share_after_a_while() {
     node.wasmrun(["scheduling", "set", "preemption=off"]).ok();
     let shown = node.wasmrun(["scheduling"]).json(0);
     assert_eq!(shown["preemption"], false);
+}
+
+#[test]
+fn a_tenant_below_its_minimum_of_a_resource_has_tasks_stopped_that_are_tried_again() {
+    let mut node = Node::new();
+    node.start_with(&["--node-resource", "slot=1"]);
+    node.wasmrun(["tenant", "set", "blue", "--min", "slot=1"])
+        .ok();
+    let slot = ["--resource", "slot=1", "-q"];
+    let spin = submit(&node, "red", "fixture", "spin()");
+    let spin = spin.args(slot).args(["--time-limit", "1h", "--detach"]);
+    let id = spin.args(["--retries", "1"]).ok();
+    node.wait_for("running", 1);
+
+    submit(&node, "blue", "fixture", "noop()").args(slot).ok();
+    node.wait_for("running", 1);
+    let told = node.wasmrun(["explain", id.trim(), "--tenant", "red"]).ok();
+    let why = "tenant blue is below its guaranteed slot: 0 of 1";
+    assert_says(&told, &["it was stopped once and begun again, after ", why]);
+    let attempts = node.wasmrun(["list", "attempts", "-f", "name=spin"]);
+    let attempts = attempts.json(0);
+    let first = &attempts["attempts"][0];
+    assert_eq!(first["state"], "retried", "{attempts}");
+    let error = first["error"].as_str().expect("why it was stopped");
+    assert_eq!(error, format!("it was stopped, to be tried again: {why}"));
 }

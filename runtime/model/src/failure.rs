@@ -7,6 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fairness::TenantName;
 use crate::id::{ActorId, ObjectId, TaskId};
 use crate::units::{bytes, milliseconds};
 use crate::value::{Encoded, EncodedRef};
@@ -103,6 +104,14 @@ pub enum TaskError {
         /// Which node had it, and why it is not reconstructed.
         why: String,
     },
+    /// An attempt was stopped so that another tenant gets what it is due. The task is tried again: no task fails with this.
+    #[error("it was stopped, to be tried again: {why}")]
+    Preempted {
+        /// For whom; not said to those who may not know of it.
+        tenant: Option<TenantName>,
+        /// Why that is due it.
+        why: String,
+    },
 }
 
 impl TaskError {
@@ -131,7 +140,19 @@ impl TaskError {
             Self::Unschedulable(_) => "unschedulable",
             Self::Sandbox(_) => "sandbox",
             Self::Lost(_) | Self::Gone { .. } => "object-lost",
+            Self::Preempted { .. } => "preempted",
         }
+    }
+
+    /// The same for one who is to hear of these tenants alone.
+    #[must_use]
+    pub fn seen_by(mut self, sees: impl Fn(&TenantName) -> bool) -> Self {
+        if let Self::Preempted { tenant, why } = &mut self
+            && tenant.take_if(|it| !sees(it)).is_some()
+        {
+            "another tenant was due what it held".clone_into(why);
+        }
+        self
     }
 
     /// Stands for a cause that did not come along.
@@ -259,7 +280,8 @@ impl FailureKind {
             TaskError::Sandbox(_)
             | TaskError::Unschedulable(_)
             | TaskError::Lost(_)
-            | TaskError::Gone { .. } => Self::System,
+            | TaskError::Gone { .. }
+            | TaskError::Preempted { .. } => Self::System,
         }
     }
 

@@ -204,6 +204,7 @@ impl Ledger {
     ) -> Todo {
         let now = self.now();
         self.say_why_stopped(&mut report);
+        self.say_why_preempted(attempt, &mut report);
         let mut todo = Todo::default();
         let event = self.end_of(task, attempt, &report, &mut todo);
         self.scheduler.note(now, event);
@@ -253,6 +254,7 @@ impl Ledger {
         self.scheduler.note_run_time(report.ran);
         match &report.result {
             Ok(_) => Event::Finished { task, attempt },
+            Err(TaskError::Preempted { .. }) => Event::Preempted { task, attempt },
             Err(error) => Event::Failed {
                 task,
                 attempt,

@@ -1,10 +1,10 @@
-//! What of the CPUs a tenant is due: the questions of preemption.
+//! What tenants are due, and what they may give: the questions of preemption.
 //!
 //! Owns the questions. Must not: choose a tenant or a task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::resource::{Amount, ResourceName};
+use crate::resource::{Amount, ResourceName, ResourceSet};
 
 use super::order::Seat;
 use super::tenants::{TenantIx, Tenants};
@@ -17,21 +17,29 @@ const FINER: u128 = 1_000_000;
 #[derive(Debug)]
 pub struct CpuParts(BTreeMap<TenantIx, u64>);
 
-/// What CPU tenants give back for one that is due it. What all that they are part of have stays above its minimum, but for
+/// What tenants give back for one that is due it. What all that they are part of have stays above its minimum, but for
 /// those that the one who gets it is part of, too: they lose nothing.
 #[derive(Debug)]
 pub struct Given {
     losing_nothing: BTreeSet<TenantIx>,
-    steps: BTreeMap<TenantIx, u64>,
+    amounts: BTreeMap<TenantIx, ResourceSet>,
 }
 
 impl Tenants {
-    /// Who uses less CPU than it is guaranteed, of a tenant and all that it is part of.
-    pub fn below_min(&self, ix: TenantIx) -> Option<TenantIx> {
+    /// Who uses less of a resource than it is guaranteed, of a tenant and all that it is part of.
+    pub fn below_min(&self, ix: TenantIx, name: &ResourceName) -> Option<TenantIx> {
         self.and_above(ix).find(|ix| {
             let tenant = self.get(*ix);
-            let minimum = tenant.config().min_share.get(&ResourceName::CPU);
-            !minimum.is_zero() && tenant.used(&ResourceName::CPU) < minimum
+            tenant.used(name) < tenant.config().min_share.get(name)
+        })
+    }
+
+    /// Whether a tenant, or one that it is part of, uses less of anything than it is guaranteed.
+    pub fn is_below_some_min(&self, ix: TenantIx) -> bool {
+        self.and_above(ix).any(|ix| {
+            let tenant = self.get(ix);
+            let mut minima = tenant.config().min_share.iter();
+            minima.any(|(name, minimum)| tenant.used(name) < minimum)
         })
     }
 
@@ -80,27 +88,31 @@ impl Tenants {
     pub fn given_to(&self, ix: TenantIx) -> Given {
         Given {
             losing_nothing: self.and_above(ix).collect(),
-            steps: BTreeMap::new(),
+            amounts: BTreeMap::new(),
         }
     }
 
     /// Whether a tenant may give so much more.
-    pub fn may_give(&self, ix: TenantIx, steps: u64, given: &Given) -> bool {
+    pub fn may_give(&self, ix: TenantIx, amounts: &ResourceSet, given: &Given) -> bool {
         let mut losing = self.and_above(ix);
         losing.all(|ix| {
             let tenant = self.get(ix);
-            let minimum = tenant.config().min_share.get(&ResourceName::CPU);
-            let before = given.steps.get(&ix).copied().unwrap_or_default();
-            let used = tenant.used(&ResourceName::CPU);
+            let before = given.amounts.get(&ix);
             given.losing_nothing.contains(&ix)
-                || used.saturating_sub(Amount::from_steps(before + steps)) >= minimum
+                || amounts.iter().all(|(name, amount)| {
+                    let minimum = tenant.config().min_share.get(name);
+                    let before = before.map_or(Amount::ZERO, |before| before.get(name));
+                    let left = tenant.used(name).saturating_sub(before);
+                    left.saturating_sub(amount) >= minimum
+                })
         })
     }
 
     /// A tenant gives so much more.
-    pub fn give(&self, ix: TenantIx, steps: u64, given: &mut Given) {
+    pub fn give(&self, ix: TenantIx, amounts: &ResourceSet, given: &mut Given) {
         for ix in self.and_above(ix) {
-            *given.steps.entry(ix).or_default() += steps;
+            let sum = given.amounts.entry(ix).or_default();
+            sum.add(amounts).expect("a part of what nodes have");
         }
     }
 
@@ -132,7 +144,6 @@ impl Tenants {
 mod tests {
     use super::*;
     use crate::fairness::{Policy, TenantConfig};
-    use crate::resource::ResourceSet;
 
     fn amounts(json: &str) -> ResourceSet {
         serde_json::from_str(json).unwrap()
@@ -154,22 +165,31 @@ mod tests {
     fn a_minimum_is_of_cpu() {
         let min = r#"{"min_share": {"CPU": 2}}"#;
         let (tenants, [a, b]) = two(min, [r#"{"CPU": 3}"#, r#"{"CPU": 1}"#]);
+        let (cpu, memory) = (ResourceName::CPU, ResourceName::MEMORY);
         assert_eq!(
-            (tenants.below_min(b), tenants.below_min(a)),
+            (tenants.below_min(b, &cpu), tenants.below_min(a, &cpu)),
             (Some(b), None)
         );
-        let one = Amount::STEPS_PER_UNIT;
-        assert!(tenants.may_give(a, one, &tenants.given_to(b)));
-        assert!(!tenants.may_give(b, one, &tenants.given_to(a)));
+        let [one, more] = [r#"{"CPU": 1}"#, r#"{"CPU": 2}"#].map(amounts);
+        assert!(tenants.may_give(a, &one, &tenants.given_to(b)));
+        assert!(!tenants.may_give(b, &one, &tenants.given_to(a)));
         let (tenants, [a, b]) = two(min, ["{}", r#"{"CPU": 3}"#]);
-        assert_eq!(tenants.below_min(b), None);
+        assert!(tenants.below_min(b, &cpu).is_none() && !tenants.is_below_some_min(b));
         let mut given = tenants.given_to(a);
-        assert!(tenants.may_give(b, one, &given) && !tenants.may_give(b, 2 * one, &given));
-        tenants.give(b, one, &mut given);
-        assert!(!tenants.may_give(b, one, &given));
+        assert!(tenants.may_give(b, &one, &given) && !tenants.may_give(b, &more, &given));
+        tenants.give(b, &one, &mut given);
+        assert!(!tenants.may_give(b, &one, &given));
         let of_memory = r#"{"min_share": {"memory": 2}}"#;
-        let (tenants, [_, b]) = two(of_memory, ["{}", "{}"]);
-        assert_eq!(tenants.below_min(b), None);
+        let (tenants, [a, b]) = two(
+            of_memory,
+            [r#"{"memory": 9}"#, r#"{"CPU": 9, "memory": 1}"#],
+        );
+        assert!(tenants.below_min(b, &cpu).is_none() && tenants.is_below_some_min(b));
+        assert_eq!(tenants.below_min(b, &memory), Some(b));
+        // What has no minimum may be given, and all of it at once or nothing.
+        let given = tenants.given_to(a);
+        let both = amounts(r#"{"CPU": 1, "memory": 1}"#);
+        assert!(tenants.may_give(b, &one, &given) && !tenants.may_give(b, &both, &given));
     }
 
     #[test]
@@ -206,12 +226,13 @@ mod tests {
             [true, true, true, false]
         );
         assert!(tenants.is_above_part(x, &parts) && tenants.is_above_part(web, &parts));
-        assert_eq!(tenants.below_min(y), Some(org));
-        assert_eq!(tenants.below_min(web), None);
-        let one = Amount::STEPS_PER_UNIT;
+        let cpu = ResourceName::CPU;
+        assert_eq!(tenants.below_min(y, &cpu), Some(org));
+        assert_eq!(tenants.below_min(web, &cpu), None);
+        let one = of(1);
         // Another of the same may have it, and others may not.
-        assert!(tenants.may_give(x, one, &tenants.given_to(y)));
-        assert!(!tenants.may_give(x, one, &tenants.given_to(web)));
-        assert!(tenants.may_give(web, one, &tenants.given_to(y)));
+        assert!(tenants.may_give(x, &one, &tenants.given_to(y)));
+        assert!(!tenants.may_give(x, &one, &tenants.given_to(web)));
+        assert!(tenants.may_give(web, &one, &tenants.given_to(y)));
     }
 }

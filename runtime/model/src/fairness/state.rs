@@ -29,6 +29,10 @@ pub struct TenantCounters {
     pub cancelled: u64,
     /// Paused while they ran, so that another tenant got their CPU.
     pub paused: u64,
+    /// Attempts that were stopped so that another tenant got what they held, and are tried again.
+    pub preempted: u64,
+    /// How long those had run, in microseconds: work that is repeated.
+    pub repeated_us: u64,
 }
 
 impl TenantCounters {
@@ -40,6 +44,8 @@ impl TenantCounters {
         self.failed += other.failed;
         self.cancelled += other.cancelled;
         self.paused += other.paused;
+        self.preempted += other.preempted;
+        self.repeated_us = self.repeated_us.saturating_add(other.repeated_us);
     }
 }
 

@@ -9,6 +9,7 @@
 //! tenant the table has its parent; what a tenant uses counts as used by all that it is part of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -481,6 +482,14 @@ impl Tenants {
     /// Counts a pause of a task.
     pub fn note_paused(&mut self, ix: TenantIx) {
         self.tenants[ix.0 as usize].counters.paused += 1;
+    }
+
+    /// Counts an attempt that was stopped for another tenant after it had run for so long.
+    pub fn note_preempted(&mut self, ix: TenantIx, ran: Duration) {
+        let counters = &mut self.tenants[ix.0 as usize].counters;
+        counters.preempted += 1;
+        let ran_us = u64::try_from(ran.as_micros()).unwrap_or(u64::MAX);
+        counters.repeated_us = counters.repeated_us.saturating_add(ran_us);
     }
 
     fn replace_remote(&mut self, node: NodeId, report: Report) -> Vec<TenantIx> {

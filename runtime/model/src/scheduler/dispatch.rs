@@ -298,6 +298,7 @@ impl Scheduler {
     /// A task has all that it asked for: its executor gets it.
     pub(super) fn begin(&mut self, ix: TaskIx, held: Box<Held>) {
         let node = held.node;
+        self.tasks[ix].began = self.now;
         self.change(
             ix,
             match self.config.accepts_all {

@@ -85,6 +85,13 @@ pub enum Event {
         /// Its attempt.
         attempt: Attempt,
     },
+    /// An attempt has stopped, as [`Effect::Preempt`] told it to. The task is tried again, and no retry is counted.
+    Preempted {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
     /// A blocked task waits no more, though what it waited for is not there: it goes on at once, and gets its CPU as
     /// soon as one is free. If it waits for others again before that, it is blocked as before.
     Overdue {
@@ -286,6 +293,14 @@ pub enum Effect {
     /// A running task is to pause as soon as it can, and to answer with [`Event::Paused`]: another tenant is due its CPU.
     /// If it waits for others or ends before that, no answer is needed.
     Pause {
+        /// The task.
+        task: TaskId,
+        /// Its attempt.
+        attempt: Attempt,
+    },
+    /// An attempt of a task that may be tried again is to stop as soon as it can, and to be answered with
+    /// [`Event::Preempted`]: another tenant is due what it holds. If it ends before that, no answer is needed.
+    Preempt {
         /// The task.
         task: TaskId,
         /// Its attempt.

@@ -289,6 +289,8 @@ pub struct Explanation {
     pub waits: Waits,
     /// How often and for how long in all it was paused, if it was.
     pub paused: Option<(u32, Duration)>,
+    /// How often attempts of it were stopped for other tenants, how long those had run in all, and why, if any were.
+    pub stopped: Option<(u32, Duration, Option<PausedFor>)>,
     /// How many tasks of its class and tenant come before it. At most [`COUNTED`] are counted.
     pub before: usize,
     /// What each node is for it. At most [`SHOWN`] nodes, own ones first.
@@ -365,6 +367,7 @@ impl Scheduler {
             true => (Vec::new(), 0),
             false => self.verdicts(ix),
         };
+        let stops = self.stops_of(ix).filter(|it| it.times > 0);
         Some(Explanation {
             task: task.id,
             attempt: task.attempt,
@@ -372,6 +375,7 @@ impl Scheduler {
             since: self.now - task.since,
             waits,
             paused: self.pauses_of(ix).map(|it| self.paused_for(it)),
+            stopped: stops.map(|it| (it.times, it.in_all, Some(it.why.clone()))),
             before: self.count_before(ix),
             nodes,
             more_nodes,
@@ -379,7 +383,7 @@ impl Scheduler {
     }
 
     /// How often and for how long in all a task was paused.
-    fn paused_for(&self, pauses: &Pauses) -> (u32, Duration) {
+    pub(super) fn paused_for(&self, pauses: &Pauses) -> (u32, Duration) {
         let now = pauses
             .since
             .map_or(Duration::ZERO, |since| self.now - since);
@@ -535,7 +539,12 @@ impl Explanation {
         {
             self.waits = Waits::OthersQuota(why.tenant.clone());
         }
-        if let Waits::Pause { why, .. } = &mut self.waits {
+        let stopped = self.stopped.as_mut().map(|(_, _, why)| why);
+        let paused = match &mut self.waits {
+            Waits::Pause { why, .. } => Some(why),
+            _ => None,
+        };
+        for why in stopped.into_iter().chain(paused) {
             why.take_if(|why| !sees(why.tenant()));
         }
         self

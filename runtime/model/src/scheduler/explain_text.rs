@@ -83,13 +83,21 @@ impl fmt::Display for Explanation {
             units::duration(self.since),
             self.waits
         )?;
+        let often = |times: u32| match times {
+            1 => "once".to_owned(),
+            times => format!("{times} times"),
+        };
         if let Some((times, in_all)) = self.paused {
-            let often = match times {
-                1 => "once".to_owned(),
-                times => format!("{times} times"),
-            };
-            let in_all = units::duration(in_all);
+            let (often, in_all) = (often(times), units::duration(in_all));
             write!(f, "\n  it was paused {often}, for {in_all} in all")?;
+        }
+        if let Some((times, in_all, why)) = &self.stopped {
+            let (often, in_all) = (often(*times), units::duration(*in_all));
+            write!(
+                f,
+                "\n  it was stopped {often} and begun again, after {in_all} in all"
+            )?;
+            why.iter().try_for_each(|why| write!(f, ": {why}"))?;
         }
         if self.before > 0 {
             let many = if self.before == COUNTED {

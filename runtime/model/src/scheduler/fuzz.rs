@@ -44,6 +44,8 @@ struct Fuzz<'a> {
     submitted: BTreeSet<TaskId>,
     /// Who was told to pause.
     pausing: Vec<(TaskId, Attempt)>,
+    /// Who was told to stop, to be tried again.
+    stopping: Vec<(TaskId, Attempt)>,
 }
 
 /// Bytes as events. Whatever comes in whatever order: the invariants hold, and every submission
@@ -72,6 +74,7 @@ pub fn fuzz(data: &[u8]) {
         now: Instant::ZERO,
         submitted: BTreeSet::new(),
         pausing: Vec::new(),
+        stopping: Vec::new(),
     };
     while fuzz.bytes.0.len() > 0 {
         fuzz.step();
@@ -123,6 +126,11 @@ impl Fuzz<'_> {
                     let view = self.scheduler.task(&task).expect("what is to pause");
                     assert_eq!((view.attempt, view.phase), (attempt, Phase::Running));
                     self.pausing.push((task, attempt));
+                }
+                Effect::Preempt { task, attempt } => {
+                    let view = self.scheduler.task(&task).expect("what is to stop");
+                    assert!(view.attempt == attempt && view.phase.holds());
+                    self.stopping.push((task, attempt));
                 }
                 Effect::Stop { node, .. } => {
                     assert!(self.scheduler.cluster.own(node).is_some());
@@ -218,6 +226,9 @@ impl Fuzz<'_> {
                 message: self.message(task, attempt).into(),
             },
             39..=40 => {
+                if let Some((task, attempt)) = self.stopping.pop() {
+                    return Event::Preempted { task, attempt };
+                }
                 let (task, attempt) = self.pausing.pop().unwrap_or((task, attempt));
                 Event::Paused { task, attempt }
             }

@@ -24,6 +24,7 @@ pub fn check(scheduler: &Scheduler) {
     check_calls(scheduler);
     check_tenants(scheduler);
     scheduler.check_pauses();
+    scheduler.check_stops();
     scheduler.check_tasks_of_peers();
     scheduler.check_calls_of_actors();
     check_nothing_idles(scheduler);

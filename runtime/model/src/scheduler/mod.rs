@@ -40,6 +40,7 @@ mod running;
 mod settings;
 mod starve;
 mod status;
+mod stops;
 mod succession;
 mod table;
 mod victims;
@@ -62,6 +63,7 @@ pub use self::preempt::{PausedFor, Pauses};
 pub use self::room::{Demand, Holding, Room, Spare};
 pub use self::settings::{Setting, Settings};
 pub use self::status::{PhaseStatus, Status, TaskView};
+pub use self::stops::Stops;
 pub use self::waiters::NewWaiters;
 
 use self::actors::Actors;
@@ -71,6 +73,7 @@ use self::peers::Peers;
 use self::preempt::Preemption;
 use self::record::{Gone, NewTask, Owner, TaskIx};
 use self::starve::Starving;
+use self::stops::StopTable;
 use self::succession::Estate;
 use self::table::Table;
 use self::watch::Watches;
@@ -156,6 +159,7 @@ pub struct Scheduler {
     peers: Peers,
     starving: Starving,
     preemption: Preemption,
+    stops: StopTable,
     /// What the task held that has just ended, if the next of its line gets it.
     estate: Option<Estate>,
     /// How long tasks take here, which is also what they are taken to need elsewhere.
@@ -204,6 +208,7 @@ impl Scheduler {
             peers: Peers::default(),
             starving: Starving::default(),
             preemption: Preemption::default(),
+            stops: StopTable::default(),
             estate: None,
             run_time: Mean::of_run_times(),
             grouped: [0; Phase::LIVE],
@@ -300,6 +305,7 @@ impl Scheduler {
             Event::Blocked { task, attempt } => self.blocked(&task, attempt),
             Event::Unblocked { task, attempt } => self.unblocked(&task, attempt, BlockedOn::Cpu),
             Event::Paused { task, attempt } => self.paused(&task, attempt),
+            Event::Preempted { task, attempt } => self.preempted(&task, attempt),
             Event::Overdue { task, attempt } => self.unblocked(&task, attempt, BlockedOn::Nothing),
             Event::Cancel(task) => match self.tasks.find(&task) {
                 Some(ix) => self.cancel(ix),

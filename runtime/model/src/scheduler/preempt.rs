@@ -1,7 +1,8 @@
-//! Preemption: tasks that run are paused, so that a tenant gets the CPU that it is due.
+//! Preemption: tasks that run are paused, so that a tenant gets the CPU that it is due; or stopped, where it is guaranteed what
+//! a pause does not free.
 //!
-//! Owns who is due a CPU at once, which tasks are paused for it, and for how long each was. Must not: take back what a
-//! pause does not free, which is all but CPU; stop a task for good.
+//! Owns who is due something at once, which tasks are paused for it, and for how long each was. Must not: choose those that
+//! stop (`stops.rs`); stop a task for good.
 //!
 //! A tenant is due CPU while it has less than its minimum, and when it has none at all, after [`PATIENCE`], while others
 //! have more than their part by weights. Then a round begins: the tasks of others that stand in the way are told to pause,
@@ -72,13 +73,15 @@ struct Asked {
     has_paused: bool,
 }
 
-/// Tasks that pause together for one that waits.
+/// Tasks that pause, or stop, together for one that waits.
 #[derive(Debug)]
 struct Round {
     class: ClassIx,
     task: TaskIx,
     victims: BTreeSet<TaskIx>,
     until: Instant,
+    /// Whether something is kept for the class because of it.
+    keeps: bool,
 }
 
 /// The pauses of a task.
@@ -94,13 +97,15 @@ pub struct Pauses {
     pub why: PausedFor,
 }
 
-/// For whom a task is paused.
+/// For whom a task is paused, or stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PausedFor {
-    /// A tenant with less CPU than it is guaranteed.
+    /// A tenant with less of a resource than it is guaranteed.
     Minimum {
         /// The tenant.
         tenant: TenantName,
+        /// The resource: CPU where it is a pause.
+        resource: ResourceName,
         /// What it used by then.
         used: Amount,
         /// What it is guaranteed.
@@ -116,7 +121,7 @@ pub enum PausedFor {
 }
 
 impl PausedFor {
-    /// Who got its CPU.
+    /// Who got what it held.
     pub fn tenant(&self) -> &TenantName {
         let (Self::Minimum { tenant, .. } | Self::Share { tenant, .. }) = self;
         tenant
@@ -128,14 +133,14 @@ impl fmt::Display for PausedFor {
         match self {
             Self::Minimum {
                 tenant,
+                resource,
                 used,
                 minimum,
             } => {
-                let cpu = ResourceName::CPU;
-                let (used, minimum) = (used.display_for(&cpu), minimum.display_for(&cpu));
+                let (used, minimum) = (used.display_for(resource), minimum.display_for(resource));
                 write!(
                     f,
-                    "tenant {tenant} is below its guaranteed CPU: {used} of {minimum}"
+                    "tenant {tenant} is below its guaranteed {resource}: {used} of {minimum}"
                 )
             }
             Self::Share { tenant, above } => write!(
@@ -149,13 +154,15 @@ impl fmt::Display for PausedFor {
 /// What a tenant is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Due {
-    /// This one is below its minimum: the tenant, or one that it is part of.
+    /// CPU, as this one is below its minimum of that: the tenant, or one that it is part of.
     Minimum(TenantIx),
+    /// Whatever one of these is below its minimum of, where CPU alone does not do.
+    Back,
     /// The tenant has no CPU.
     Share,
 }
 
-/// A task that waits, of a tenant that is due CPU.
+/// A task that waits, of a tenant that is due something.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     pub(super) tenant: TenantIx,
@@ -215,7 +222,7 @@ impl Scheduler {
         self.preemption.paused.get(&ix)
     }
 
-    /// All has started that fits: tells tasks to pause if somebody who waits is due their CPU.
+    /// All has started that fits: tells tasks to pause or stop if somebody who waits is due what they have.
     pub(super) fn preempt(&mut self) {
         // With one tenant, and where nobody waits for resources, it ends here.
         if self.gated == self.open.len() || self.tenants.len() < 2 {
@@ -242,7 +249,7 @@ impl Scheduler {
         if claims.is_empty() {
             return;
         }
-        let holders = self.cpu_holders();
+        let holders = self.holders();
         let tenants = self.tenants.iter().map(|(ix, _)| ix);
         let active = tenants.filter(|ix| !self.tenants.cpu_of_own_work(*ix).is_zero());
         let waiting = claims.iter().map(|claim| claim.tenant);
@@ -267,9 +274,9 @@ impl Scheduler {
         }
     }
 
-    /// The tasks that are the first of their line, of tenants that are due CPU and have waited long enough.
+    /// The tasks that are the first of their line, of tenants that are due something and have waited long enough.
     fn claims(&mut self) -> Vec<Claim> {
-        let mut dues: BTreeMap<TenantIx, SmallVec<[Due; 2]>> = BTreeMap::new();
+        let mut dues: BTreeMap<TenantIx, SmallVec<[Due; 3]>> = BTreeMap::new();
         let (mut claims, mut heads) = (Vec::new(), 0);
         for (class, it) in self.classes.iter() {
             if it.gate != Gate::Parked || it.is_grouped() || it.key.wants == Wants::Call {
@@ -308,7 +315,7 @@ impl Scheduler {
         });
         // Minima come first, and shares in the order in which tenants came to wait for them.
         let since = |claim: &Claim| match claim.due {
-            Due::Minimum(_) => None,
+            Due::Minimum(_) | Due::Back => None,
             Due::Share => self.preemption.waiting.get(&claim.tenant),
         };
         claims.sort_by(|one, other| {
@@ -321,14 +328,18 @@ impl Scheduler {
 
     /// What a tenant is due. One that has no CPU is due its share, too: it may be others of the tenant below its minimum who
     /// have all, and they make that one no larger.
-    fn dues(&self, tenant: TenantIx) -> SmallVec<[Due; 2]> {
-        let minimum = self.tenants.below_min(tenant).map(Due::Minimum);
+    fn dues(&self, tenant: TenantIx) -> SmallVec<[Due; 3]> {
+        let minimum = self.tenants.below_min(tenant, &ResourceName::CPU);
+        let minimum = minimum.map(Due::Minimum);
+        // After that: to pause costs less.
+        let back = self.tenants.is_below_some_min(tenant);
+        let back = back.then_some(Due::Back);
         let used = self.tenants.cpu_of_own_work(tenant);
         let share = used.is_zero().then_some(Due::Share);
-        minimum.into_iter().chain(share).collect()
+        minimum.into_iter().chain(back).chain(share).collect()
     }
 
-    /// Begins a round for a task, if there are tasks that can pause for it.
+    /// Begins a round for a task, if there are tasks that can pause or stop for it.
     fn serve(
         &mut self,
         claim: &Claim,
@@ -340,10 +351,21 @@ impl Scheduler {
             if bound.is_some_and(|bound| bound != *node) {
                 continue;
             }
+            if claim.due == Due::Back {
+                match self.to_stop(claim, *node, on) {
+                    Ok(to_stop) => {
+                        self.begin_stops(claim, *node, to_stop);
+                        return true;
+                    }
+                    Err(Some(later)) => self.preemption.come_back_at(later),
+                    Err(None) => {}
+                }
+                continue;
+            }
             let Some(needs) = self.needs(claim, *node) else {
                 continue;
             };
-            match self.victims(claim, on, needs, parts) {
+            match self.victims(claim, on, &needs, parts) {
                 Ok(victims) => {
                     self.begin_round(claim, victims);
                     return true;
@@ -359,15 +381,8 @@ impl Scheduler {
         for ix in &victims {
             let task = &self.tasks[*ix];
             let why = match claim.due {
-                Due::Minimum(below) => {
-                    let tenant = self.tenants.get(below);
-                    PausedFor::Minimum {
-                        tenant: tenant.name().clone(),
-                        used: tenant.used(&ResourceName::CPU),
-                        minimum: tenant.config().min_share.get(&ResourceName::CPU),
-                    }
-                }
-                Due::Share => PausedFor::Share {
+                Due::Minimum(below) => self.below(below, &ResourceName::CPU),
+                Due::Share | Due::Back => PausedFor::Share {
                     tenant: self.tenants.get(claim.tenant).name().clone(),
                     above: task.terms.tenant.clone(),
                 },
@@ -379,6 +394,11 @@ impl Scheduler {
                 attempt: task.attempt,
             });
         }
+        self.open_round(claim, victims, false);
+    }
+
+    /// Waits for tasks that were told to pause or stop for a claim.
+    pub(super) fn open_round(&mut self, claim: &Claim, victims: Vec<TaskIx>, keeps: bool) {
         let until = self.now + ROUND_MAX;
         self.preemption.come_back_at(until);
         self.preemption.round = Some(Round {
@@ -386,7 +406,19 @@ impl Scheduler {
             task: claim.task,
             victims: victims.into_iter().collect(),
             until,
+            keeps,
         });
+    }
+
+    /// A tenant has less of a resource than it is guaranteed.
+    pub(super) fn below(&self, tenant: TenantIx, resource: &ResourceName) -> PausedFor {
+        let tenant = self.tenants.get(tenant);
+        PausedFor::Minimum {
+            tenant: tenant.name().clone(),
+            resource: resource.clone(),
+            used: tenant.used(resource),
+            minimum: tenant.config().min_share.get(resource),
+        }
     }
 
     /// An executor has paused a task.
@@ -432,13 +464,16 @@ impl Scheduler {
         self.enqueue(ix, class);
     }
 
-    /// Once all of a round have paused, or some were waited for in vain, the one for whom they did has its turn.
+    /// Once all of a round have paused or stopped, or some were waited for in vain, the one for whom they did has its turn.
     pub(super) fn end_round(&mut self) {
         let Some(round) = &self.preemption.round else {
             return;
         };
         let asked = &self.preemption.asked;
-        let is_out = |ix: &TaskIx| asked.get(ix).is_none_or(|asked| asked.has_paused);
+        let is_out = |ix: &TaskIx| {
+            let has_paused = asked.get(ix).is_none_or(|asked| asked.has_paused);
+            has_paused && !self.stops.is_due(*ix)
+        };
         if self.now < round.until && !round.victims.iter().all(is_out) {
             return;
         }
@@ -454,6 +489,9 @@ impl Scheduler {
         // There may be another who is due something.
         self.preemption.look_at = self.now + self.preemption.longer();
         self.start_first(round.class, round.task);
+        if round.keeps && self.classes.get(round.class).is_some() {
+            self.stop_keeping_for(round.class);
+        }
     }
 
     /// Notes that a task goes on.
@@ -487,9 +525,12 @@ impl Scheduler {
         matches!(state, TaskState::Blocked { on, .. } if *on == BlockedOn::Pause)
     }
 
-    /// A task has come to this state: it is not about to pause any more unless it runs.
+    /// A task has come to this state: it is not about to pause any more unless it runs, or to stop unless an executor has it.
     #[inline]
     pub(super) fn forget_pause(&mut self, ix: TaskIx, to: Phase) {
+        if !to.holds() && !self.stops.is_empty() {
+            self.stops.left(ix, to);
+        }
         let preemption = &mut self.preemption;
         if preemption.asked.is_empty() && preemption.paused.is_empty() {
             return;

@@ -216,6 +216,11 @@ impl Scheduler {
             self.give_up(other);
             self.starving.waiting.insert(other);
         }
+        self.keep(class, alternative, lacking, node);
+    }
+
+    /// Keeps what becomes free on a node, where nothing is kept, for a variant of what the tasks of a class ask for.
+    fn keep(&mut self, class: ClassIx, alternative: usize, lacking: u128, node: NodeIx) {
         let request = self.classes[class].rule().alternatives[alternative].clone();
         self.starving.waiting.remove(&class);
         self.starving.kept_on.insert(node, class);
@@ -232,6 +237,25 @@ impl Scheduler {
         self.starving.come_back_at(until, class);
         self.cluster.keep(node, Some(request));
         self.open(class);
+    }
+
+    /// Keeps what becomes free on a node for a class until those have stopped that stand in its way. Not if something is kept
+    /// already: there, or for it.
+    pub(super) fn keep_for_round(
+        &mut self,
+        class: ClassIx,
+        alternative: usize,
+        node: NodeIx,
+    ) -> bool {
+        let starving = &self.starving;
+        let is_new =
+            !starving.kept_on.contains_key(&node) && !starving.kept_for.contains_key(&class);
+        if is_new {
+            let request = &self.classes[class].rule().alternatives[alternative];
+            let lacking = self.lacking(node, request);
+            self.keep(class, alternative, lacking, node);
+        }
+        is_new
     }
 
     /// Something has been kept for a class for as long as its patience lasts: it stays kept where more has become

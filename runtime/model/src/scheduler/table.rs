@@ -51,6 +51,8 @@ pub(crate) struct Task {
     pub counts_as: u16,
     pub submitted: Instant,
     pub since: Instant,
+    /// When its attempt began, once one has.
+    pub began: Instant,
     pub args: SmallVec<[Argument; 0]>,
     /// Which entry of a ready line is valid for it; see `lane.rs`.
     pub entry: u32,
@@ -324,6 +326,7 @@ impl Table {
             counts_as: 0,
             submitted: now,
             since: now,
+            began: now,
             args: new.args,
             entry: 0,
             is_in_line: false,

@@ -13,6 +13,7 @@ mod random;
 mod room;
 mod sharing;
 mod starve;
+mod stops;
 mod succession;
 mod two_levels;
 
@@ -251,6 +252,11 @@ impl Harness {
         self.about(at, |task, attempt| Event::Paused { task, attempt })
     }
 
+    /// It has stopped, to be tried again.
+    fn preempted(&mut self, at: u8) -> Vec<String> {
+        self.about(at, |task, attempt| Event::Preempted { task, attempt })
+    }
+
     fn unblock(&mut self, at: u8) -> Vec<String> {
         self.about(at, |task, attempt| Event::Unblocked { task, attempt })
     }
@@ -337,6 +343,7 @@ fn words(scheduler: &Scheduler, effect: Effect) -> String {
             }
         }
         Effect::Pause { task, .. } => format!("pause {}", name(&task)),
+        Effect::Preempt { task, .. } => format!("preempt {}", name(&task)),
         Effect::Resume { task, .. } => format!("resume {}", name(&task)),
         Effect::Stop { task, .. } => format!("stop {}", name(&task)),
         Effect::Fetch { task, objects } => {

@@ -1,7 +1,7 @@
-//! Which tasks are paused for one that is due CPU.
+//! Which tasks pause, or stop, for one that is due what they hold.
 //!
-//! Owns what that one lacks of the CPUs of a node, who has those, and the choice. Must not: decide who is due CPU, or
-//! pause anything (`preempt.rs`).
+//! Owns what that one lacks of a node, who has that, and the choice of those that pause. Must not: decide who is due what, or
+//! pause anything (`preempt.rs`); choose those that stop (`stops.rs`).
 
 use std::collections::BTreeMap;
 
@@ -10,72 +10,108 @@ use super::preempt::{Claim, Due, RUN_MIN};
 use super::record::TaskIx;
 use crate::cluster::{Basis, NodeIx};
 use crate::fairness::{CpuParts, TenantIx};
-use crate::resource::{Allocation, Amount, PoolReport, Request, ResourceId, ResourceName};
+use crate::resource::{
+    Allocation, Amount, PoolReport, Request, ResourceId, ResourceName, ResourceSet,
+};
 use crate::task::{Phase, TaskKind};
 use crate::time::Instant;
 
-/// What a claim lacks of the CPUs of a node: so many of them, and of each so much.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Needs {
-    cpus: u64,
-    steps: u64,
+/// What a claim lacks of a resource of a node.
+#[derive(Debug, Clone)]
+pub(super) struct Lack {
+    pub(super) name: ResourceName,
+    /// So many units, of a resource with ids; and of each so much as `steps` says.
+    pub(super) units: Option<u64>,
+    pub(super) steps: u64,
 }
 
-/// Who has the CPUs of a node.
+impl Lack {
+    /// When so much of it has come free, as [`Freed`] counts it, nothing is lacking.
+    fn enough(&self) -> u64 {
+        self.units.unwrap_or(self.steps)
+    }
+}
+
+/// Who has what of a node.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     /// Tasks that can be told to pause.
     tasks: Vec<TaskIx>,
-    /// How much of each CPU is held, by whomever.
-    held: BTreeMap<ResourceId, u64>,
+    /// Tasks that can be told to stop, since they may be tried again.
+    pub(super) stoppable: Vec<TaskIx>,
+    /// How much of each unit with an id is held, by whomever.
+    held: BTreeMap<(ResourceName, ResourceId), u64>,
 }
 
 impl Holders {
     fn add(&mut self, allocation: &Allocation) {
-        for (id, steps) in cpus(allocation) {
-            *self.held.entry(id).or_default() += steps;
+        for (name, part) in allocation.iter() {
+            for (id, amount) in part.ids() {
+                *self.held.entry((name.clone(), id)).or_default() += amount.steps();
+            }
         }
     }
 }
 
-/// What comes free of a node's CPUs when some tasks pause.
-struct Freed<'a> {
+/// What comes free of a node when some tasks pause or stop, of what is lacking.
+pub(super) struct Freed<'a> {
     on: &'a Holders,
-    needs: Needs,
-    by_cpu: BTreeMap<ResourceId, u64>,
-    /// How many CPUs are free as far as that is needed, because of this.
-    enough: u64,
+    lacks: &'a [Lack],
+    by_id: BTreeMap<(ResourceName, ResourceId), u64>,
+    /// Of each that is lacking: how many units are free as far as that is needed, because of this; or how much.
+    got: Vec<u64>,
 }
 
-impl Freed<'_> {
-    fn is_enough(&self) -> bool {
-        self.enough >= self.needs.cpus
+impl<'a> Freed<'a> {
+    pub(super) fn new(on: &'a Holders, lacks: &'a [Lack]) -> Self {
+        Self {
+            on,
+            lacks,
+            by_id: BTreeMap::new(),
+            got: vec![0; lacks.len()],
+        }
     }
 
-    /// One more task pauses, or one less.
-    fn change(&mut self, allocation: &Allocation, pauses: bool) {
-        let least = self.needs.steps;
-        for (id, steps) in cpus(allocation) {
-            let held = self.on.held.get(&id).copied().unwrap_or_default();
-            let is_free = |freed: u64| {
-                let free = (Amount::STEPS_PER_UNIT + freed).saturating_sub(held);
-                freed > 0 && free >= least
+    pub(super) fn is_enough(&self) -> bool {
+        let mut pairs = self.lacks.iter().zip(&self.got);
+        pairs.all(|(lack, got)| *got >= lack.enough())
+    }
+
+    /// One more task gives this back, or one less.
+    pub(super) fn change(&mut self, allocation: &Allocation, gives: bool) {
+        for (lack, got) in self.lacks.iter().zip(&mut self.got) {
+            let Some(part) = allocation.get(&lack.name) else {
+                continue;
             };
-            let freed = self.by_cpu.entry(id).or_default();
-            self.enough -= u64::from(is_free(*freed));
-            *freed = match pauses {
-                true => *freed + steps,
-                false => *freed - steps,
-            };
-            self.enough += u64::from(is_free(*freed));
+            if lack.units.is_none() {
+                *got = match gives {
+                    true => *got + part.amount().steps(),
+                    false => *got - part.amount().steps(),
+                };
+                continue;
+            }
+            for (id, amount) in part.ids() {
+                let key = (lack.name.clone(), id);
+                let held = self.on.held.get(&key).copied().unwrap_or_default();
+                let is_free = |freed: u64| {
+                    let free = (Amount::STEPS_PER_UNIT + freed).saturating_sub(held);
+                    freed > 0 && free >= lack.steps
+                };
+                let freed = self.by_id.entry(key).or_default();
+                *got -= u64::from(is_free(*freed));
+                *freed = match gives {
+                    true => *freed + amount.steps(),
+                    false => *freed - amount.steps(),
+                };
+                *got += u64::from(is_free(*freed));
+            }
         }
     }
 }
 
-/// The CPUs of an allocation, and how much of each.
-fn cpus(allocation: &Allocation) -> impl Iterator<Item = (ResourceId, u64)> + '_ {
-    let part = allocation.get(&ResourceName::CPU).into_iter();
-    part.flat_map(|part| part.ids().map(|(id, amount)| (id, amount.steps())))
+/// How many units so much is a part of.
+pub(super) fn whole(steps: u64) -> u64 {
+    steps.div_ceil(Amount::STEPS_PER_UNIT)
 }
 
 fn cpu_steps(request: &Request) -> u64 {
@@ -89,18 +125,29 @@ fn without_cpu(request: &Request) -> Request {
 }
 
 impl Scheduler {
+    /// Whether a node could run a new task, if it had nothing else to do.
+    pub(super) fn may_run(&self, claim: &Claim, node: NodeIx) -> bool {
+        let fit = self.fit_on(node, claim.task, Basis::Acquirable);
+        let is_full = self.with_executors >= self.config.max_running;
+        fit.is_some_and(|fit| fit.is_ever()) && !self.cluster[node].is_draining() && !is_full
+    }
+
+    /// What is kept on a node for others than those who ask for this, and comes free before it is their turn.
+    pub(super) fn kept_beside(&self, node: NodeIx, request: &Request) -> [Option<&Request>; 2] {
+        let it = &self.cluster[node];
+        let kept = it.kept().filter(|kept| *kept != request);
+        let kept_cpu = it.kept_cpu();
+        let kept_cpu = kept_cpu.filter(|kept| cpu_steps(request) < cpu_steps(kept));
+        [kept, kept_cpu]
+    }
+
     /// What a task lacks of the CPUs of a node, if it lacks nothing else there.
-    pub(super) fn needs(&self, claim: &Claim, node: NodeIx) -> Option<Needs> {
+    pub(super) fn needs(&self, claim: &Claim, node: NodeIx) -> Option<Lack> {
         let class = &self.classes[claim.class];
         let goes_on = class.key.wants.is_to_go_on();
         let it = &self.cluster[node];
-        if !goes_on {
-            let fit = self.fit_on(node, claim.task, Basis::Acquirable);
-            let may_run = fit.is_some_and(|fit| fit.is_ever()) && !it.is_draining();
-            let is_full = self.with_executors >= self.config.max_running;
-            if !may_run || is_full {
-                return None;
-            }
+        if !goes_on && !self.may_run(claim, node) {
+            return None;
         }
         let mut asked = class.rule().alternatives.iter();
         let request = asked.find(|request| {
@@ -112,12 +159,8 @@ impl Scheduler {
             let may_have = it.is_feasible(request) && lacks_cpu_alone;
             cpu_steps(request) > 0 && may_have && is_within_quota()
         })?;
-        // What is kept there comes free before it is this one's turn.
-        let kept = it.kept().filter(|kept| *kept != request);
-        let kept_cpu = it.kept_cpu();
-        let kept_cpu = kept_cpu.filter(|kept| cpu_steps(request) < cpu_steps(kept));
-        let kept = [kept, kept_cpu].into_iter().flatten().filter(|_| !goes_on);
-        let whole = |steps: u64| steps.div_ceil(Amount::STEPS_PER_UNIT);
+        let kept = self.kept_beside(node, request);
+        let kept = kept.into_iter().flatten().filter(|_| !goes_on);
         let beside: u64 = kept.map(|kept| whole(cpu_steps(kept))).sum();
         let free = match self.own_resources(node).free(&ResourceName::CPU) {
             Some(PoolReport::Indexed { whole_ids, .. }) => u64::from(whole_ids),
@@ -125,16 +168,17 @@ impl Scheduler {
         };
         let cpus = whole(cpu_steps(request)) + beside;
         // Where enough is free by the count, it is something else that it waits for.
-        (cpus > free).then(|| Needs {
-            cpus: cpus - free,
+        (cpus > free).then(|| Lack {
+            name: ResourceName::CPU,
+            units: Some(cpus - free),
             steps: cpu_steps(request).min(Amount::STEPS_PER_UNIT),
         })
     }
 
-    /// Who has which CPUs.
-    pub(super) fn cpu_holders(&self) -> BTreeMap<NodeIx, Holders> {
+    /// Who has what of the nodes here.
+    pub(super) fn holders(&self) -> BTreeMap<NodeIx, Holders> {
         let mut nodes: BTreeMap<NodeIx, Holders> = BTreeMap::new();
-        for phase in [Phase::Dispatching, Phase::Running] {
+        for phase in [Phase::Dispatching, Phase::Running, Phase::Blocked] {
             for ix in self.tasks.in_phase(phase) {
                 let task = &self.tasks[ix];
                 let held = task.state().held().expect("it is with an executor");
@@ -143,12 +187,15 @@ impl Scheduler {
                 }
                 let on = nodes.entry(held.node).or_default();
                 on.add(&held.allocation);
-                // An actor has its CPU for as long as it lives, and a call has none.
-                let may_pause = task.kind == TaskKind::Task
-                    && phase == Phase::Running
-                    && task.doom.is_none()
-                    && !self.preemption.is_asked(ix);
-                if may_pause && cpus(&held.allocation).next().is_some() {
+                // An actor has what it holds for as long as it lives, and a call has nothing.
+                if task.kind != TaskKind::Task || task.doom.is_some() {
+                    continue;
+                }
+                if phase != Phase::Dispatching && self.may_stop(ix) {
+                    on.stoppable.push(ix);
+                }
+                let has_cpu = held.allocation.get(&ResourceName::CPU).is_some();
+                if phase == Phase::Running && has_cpu && !self.preemption.is_asked(ix) {
                     on.tasks.push(ix);
                 }
             }
@@ -166,7 +213,7 @@ impl Scheduler {
         &self,
         claim: &Claim,
         on: &Holders,
-        needs: Needs,
+        needs: &Lack,
         parts: &CpuParts,
     ) -> Result<Vec<TaskIx>, Option<Instant>> {
         let mut gives: BTreeMap<TenantIx, bool> = BTreeMap::new();
@@ -180,9 +227,13 @@ impl Scheduler {
                 Due::Share => {
                     task.tenant != claim.tenant && self.tenants.is_above_part(task.tenant, parts)
                 }
+                Due::Back => false,
             });
-            let cpu = self.cpu_of(*ix);
-            if !*gives || !self.tenants.may_give(task.tenant, cpu, &given) {
+            if !*gives
+                || !self
+                    .tenants
+                    .may_give(task.tenant, &self.cpu_of(*ix), &given)
+            {
                 continue;
             }
             match task.since + RUN_MIN {
@@ -198,17 +249,12 @@ impl Scheduler {
             let most = of_part(other.tenant).cmp(&of_part(one.tenant));
             let last = (other.since, other.sequence).cmp(&(one.since, one.sequence));
             most.then(match claim.due {
-                Due::Minimum(_) => last,
+                Due::Minimum(_) | Due::Back => last,
                 // By turns: else three tenants that share two CPUs would share one.
                 Due::Share => last.reverse(),
             })
         });
-        let mut freed = Freed {
-            on,
-            needs,
-            by_cpu: BTreeMap::new(),
-            enough: 0,
-        };
+        let mut freed = Freed::new(on, std::slice::from_ref(needs));
         let mut chosen: Vec<TaskIx> = Vec::new();
         for ix in tasks {
             if freed.is_enough() {
@@ -216,8 +262,8 @@ impl Scheduler {
             }
             let tenant = self.tasks[ix].tenant;
             let cpu = self.cpu_of(ix);
-            if self.tenants.may_give(tenant, cpu, &given) {
-                self.tenants.give(tenant, cpu, &mut given);
+            if self.tenants.may_give(tenant, &cpu, &given) {
+                self.tenants.give(tenant, &cpu, &mut given);
                 freed.change(self.allocation(ix), true);
                 chosen.push(ix);
             }
@@ -225,7 +271,12 @@ impl Scheduler {
         if !freed.is_enough() {
             return Err(later);
         }
-        // Those that were chosen for nothing: a later one has more.
+        self.retain_needed(&mut chosen, &mut freed);
+        Ok(chosen)
+    }
+
+    /// Without those that were chosen for nothing: a later one has more.
+    pub(super) fn retain_needed(&self, chosen: &mut Vec<TaskIx>, freed: &mut Freed<'_>) {
         chosen.retain(|ix| {
             freed.change(self.allocation(*ix), false);
             let is_needed = !freed.is_enough();
@@ -234,16 +285,15 @@ impl Scheduler {
             }
             is_needed
         });
-        Ok(chosen)
     }
 
-    fn allocation(&self, ix: TaskIx) -> &Allocation {
+    pub(super) fn allocation(&self, ix: TaskIx) -> &Allocation {
         let held = self.tasks[ix].state().held();
         &held.expect("it is with an executor").allocation
     }
 
     /// How much CPU a task has.
-    fn cpu_of(&self, ix: TaskIx) -> u64 {
-        cpus(self.allocation(ix)).map(|(_, steps)| steps).sum()
+    fn cpu_of(&self, ix: TaskIx) -> ResourceSet {
+        self.allocation(ix).amounts().cpu_part()
     }
 }

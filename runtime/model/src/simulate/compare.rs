@@ -19,6 +19,7 @@ impl Summary {
             "wait max",
             "at quota",
             "paused",
+            "preempted",
         ];
         let mut rows = Rows::new(&header, 2);
         let shown = listed(changed.tenants.len());
@@ -59,6 +60,7 @@ fn row(name: &str, when: &str, tenant: &TenantSummary) -> Vec<String> {
         wait(tenant.waits.map(|waits| waits.max_ms)),
         tenant.counts.at_quota.to_string(),
         tenant.counts.paused.to_string(),
+        tenant.counts.preempted.to_string(),
     ]
 }
 
@@ -88,11 +90,11 @@ mod tests {
 before: 6 of 6 tasks finished in 3s
 after:  6 of 6 tasks finished in 4s
 
-tenant          finished  share max  wait p50  wait p95  wait max  at quota  paused
-A       before         4          1        1s        2s        2s         0       0
-        after          4        0.5        1s        3s        3s         3       0
-B       before         2        0.5       0ms        1s        1s         0       0
-        after          2        0.5       0ms        1s        1s         0       0
+tenant          finished  share max  wait p50  wait p95  wait max  at quota  paused  preempted
+A       before         4          1        1s        2s        2s         0       0          0
+        after          4        0.5        1s        3s        3s         3       0          0
+B       before         2        0.5       0ms        1s        1s         0       0          0
+        after          2        0.5       0ms        1s        1s         0       0          0
 ";
         assert_eq!(before.beside(&of(&scenario)), expected);
         // One that nobody has named before is due the defaults.

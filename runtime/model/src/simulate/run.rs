@@ -412,6 +412,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
                     );
                 }
                 Effect::Pause { task, .. } => self.pause(task)?,
+                Effect::Preempt { task, attempt } => self.preempt(task, attempt)?,
                 Effect::Resume { task, .. } => self.go_on(TaskKey::of(&task))?,
                 // All arguments are there, and no node is elsewhere.
                 Effect::Fetch { .. } | Effect::Send { .. } => {

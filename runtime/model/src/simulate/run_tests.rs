@@ -550,3 +550,32 @@ fn a_task_that_is_paused_runs_as_long_as_without() {
     assert_eq!(with("pause", &lines), ["1000 pause a-0"]);
     assert_eq!(lines.last().unwrap(), "10500 finish a-0");
 }
+
+#[test]
+fn a_task_that_is_stopped_for_a_minimum_runs_again_from_its_start() {
+    let scenario = json!({
+        "nodes": [{"name": "n1", "resources": {"CPU": 2, "memory": 2}}],
+        "tenants": [{"name": "B", "min_share": {"memory": 2}}],
+        "tasks": [{"name": "a", "tenant": "A", "duration_ms": 10000, "resources": {"CPU": 1, "memory": 2}},
+                  {"name": "b", "tenant": "B", "submit_at_ms": 3_000, "duration_ms": 500,
+                   "resources": {"CPU": 1, "memory": 1}}],
+    });
+    let expected = [
+        "0 submit a-0",
+        "0 start a-0 n1",
+        "3000 submit b-0",
+        "3000 preempt a-0",
+        "3000 retry a-0 n1 1",
+        "3000 start b-0 n1",
+        "3500 finish b-0",
+        "3500 start a-0 n1",
+        "13500 finish a-0",
+    ];
+    assert_eq!(short(&scenario), expected);
+    let counts = trace(&scenario).1.counts;
+    assert_eq!((counts.preempted, counts.repeated_ms), (1, 3_000));
+    assert_eq!((counts.retried, counts.started), (1, 3));
+    let mut scenario = scenario;
+    scenario["tasks"][0]["retries"] = 0.into();
+    assert_eq!(trace(&scenario).1.counts.preempted, 0);
+}

@@ -162,6 +162,13 @@ impl Statistics {
         tenant.counts.paused += 1;
     }
 
+    /// A task that was lost was stopped for another tenant, after it had run for so long.
+    pub fn preempted(&mut self, tenant: TenantNo, ran_ms: u64) {
+        let counts = &mut self.tenants[tenant.0 as usize].counts;
+        counts.preempted += 1;
+        counts.repeated_ms += ran_ms;
+    }
+
     /// A task that was paused goes on, and holds these amounts again.
     pub fn resumed(&mut self, now_ms: u64, tenant: TenantNo, node: NodeNo, cpu: &ResourceSet) {
         self.set_time(now_ms);

@@ -44,7 +44,7 @@ pub struct Counts {
     pub started: u64,
     /// Run to the end.
     pub finished: u64,
-    /// Times that one was to be tried again since its node was removed.
+    /// Times that one was to be tried again since its node was removed, or since it was stopped for another tenant.
     pub retried: u64,
     /// Unfinished in the end since no node could ever serve them.
     pub infeasible: u64,
@@ -52,6 +52,10 @@ pub struct Counts {
     pub unschedulable: u64,
     /// Times that one was paused for another tenant.
     pub paused: u64,
+    /// Times that one was stopped for another tenant, to be tried again.
+    pub preempted: u64,
+    /// How long those had run, in milliseconds: what is done again.
+    pub repeated_ms: u64,
     /// Tasks that waited since there was no room under a quota when they were submitted.
     pub at_quota: u64,
 }
@@ -121,6 +125,8 @@ impl Counts {
         self.infeasible += other.infeasible;
         self.unschedulable += other.unschedulable;
         self.paused += other.paused;
+        self.preempted += other.preempted;
+        self.repeated_ms += other.repeated_ms;
         self.at_quota += other.at_quota;
     }
 }
@@ -180,6 +186,8 @@ impl Serialize for Counts {
             ("infeasible", self.infeasible),
             ("unschedulable", self.unschedulable),
             ("paused", self.paused),
+            ("preempted", self.preempted),
+            ("repeated_ms", self.repeated_ms),
             ("at_quota", self.at_quota),
         ])
     }

@@ -59,11 +59,11 @@ fn the_summary_is_one_line_of_json() {
     // n1: CPU (50 + 80 + 50) / 900; memory 4 × 180 / 1800. n2: (200 + 40) / (240 + 80).
     let expected = concat!(
         r#"{"summary":{"version":1,"makespan_ms":100,"#,
-        r#""submitted":5,"started":5,"finished":4,"retried":1,"unfinished":1,"infeasible":0,"unschedulable":1,"paused":0,"at_quota":0,"#,
+        r#""submitted":5,"started":5,"finished":4,"retried":1,"unfinished":1,"infeasible":0,"unschedulable":1,"paused":0,"preempted":0,"repeated_ms":0,"at_quota":0,"#,
         r#""utilisation":{"CPU":0.3442,"memory":0.4},"#,
-        r#""tenants":{"a":{"submitted":2,"started":2,"finished":1,"retried":1,"unfinished":1,"infeasible":0,"unschedulable":0,"paused":0,"at_quota":0,"#,
+        r#""tenants":{"a":{"submitted":2,"started":2,"finished":1,"retried":1,"unfinished":1,"infeasible":0,"unschedulable":0,"paused":0,"preempted":0,"repeated_ms":0,"at_quota":0,"#,
         r#""dominant_share_max":0.3076,"wait_mean_ms":20,"wait_p50_ms":10,"wait_p95_ms":30,"wait_p99_ms":30,"wait_max_ms":30},"#,
-        r#""b":{"submitted":3,"started":3,"finished":3,"retried":0,"unfinished":0,"infeasible":0,"unschedulable":1,"paused":0,"at_quota":0,"#,
+        r#""b":{"submitted":3,"started":3,"finished":3,"retried":0,"unfinished":0,"infeasible":0,"unschedulable":1,"paused":0,"preempted":0,"repeated_ms":0,"at_quota":0,"#,
         r#""dominant_share_max":0.4444,"wait_mean_ms":16.6666,"wait_p50_ms":0,"wait_p95_ms":50,"wait_p99_ms":50,"wait_max_ms":50}},"#,
         r#""nodes":{"n1":{"CPU":0.2,"memory":0.4},"n2":{"CPU":0.75}}}}"#,
         "\n"

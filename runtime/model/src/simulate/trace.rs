@@ -44,6 +44,8 @@ pub enum TraceEvent<'a> {
     Pause,
     /// It goes on after a pause.
     Resume,
+    /// It is stopped, and tried again: another tenant is due what it held.
+    Preempt,
     /// It has run to its end.
     Finish,
     /// No node that is there could ever serve it. It waits for one that can.
@@ -56,7 +58,7 @@ pub enum TraceEvent<'a> {
         /// Why not, as text for people.
         reason: &'a str,
     },
-    /// Its node was removed while it ran. It waits again.
+    /// Its node was removed while it ran, or it was stopped for another tenant. It waits again.
     Retry {
         /// The name of the node.
         node: &'a str,
@@ -82,6 +84,7 @@ impl TraceEvent<'_> {
             Self::Start { .. } => "start",
             Self::Pause => "pause",
             Self::Resume => "resume",
+            Self::Preempt => "preempt",
             Self::Finish => "finish",
             Self::Infeasible { .. } => "infeasible",
             Self::Unschedulable { .. } => "unschedulable",
@@ -105,7 +108,11 @@ impl Serialize for TraceLine<'_> {
         line.serialize_entry("event", self.event.name())?;
         line.serialize_entry("task", &format_args!("{}", self.task))?;
         match &self.event {
-            TraceEvent::Submit | TraceEvent::Pause | TraceEvent::Resume | TraceEvent::Finish => {}
+            TraceEvent::Submit
+            | TraceEvent::Pause
+            | TraceEvent::Resume
+            | TraceEvent::Preempt
+            | TraceEvent::Finish => {}
             TraceEvent::Start { node, ids } => {
                 line.serialize_entry("node", node)?;
                 line.serialize_entry("ids", ids)?;
@@ -185,6 +192,10 @@ mod tests {
             (
                 TraceEvent::Resume,
                 r#"{"t_ms":7,"event":"resume","task":"a-10"}"#,
+            ),
+            (
+                TraceEvent::Preempt,
+                r#"{"t_ms":7,"event":"preempt","task":"a-10"}"#,
             ),
             (
                 TraceEvent::Finish,

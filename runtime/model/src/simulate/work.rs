@@ -82,7 +82,7 @@ pub(super) enum Stage {
         /// How long it has yet to run.
         left_ms: u64,
     },
-    /// It ran on a node that is gone, and it is not decided yet what becomes of it.
+    /// It ran on a node that is gone, or was stopped there, and it is not decided yet what becomes of it.
     Lost { node: NodeNo },
     /// It has finished, or was given up.
     Ended,

@@ -886,6 +886,10 @@ fn failures() {
         object: object(),
         why: "w".into(),
     };
+    let preempted = TaskError::Preempted {
+        tenant: None,
+        why: "w".into(),
+    };
     let cases = [
         (trap, "01 00 01 6d 01 01 66 01 03 61 3a 31"),
         (guest, "01 01 01 74 00 02 01 02 01 01 01 6d 07x16 01 01 05"),
@@ -898,6 +902,7 @@ fn failures() {
         (TaskError::Sandbox("w".into()), "01 09 01 77"),
         (TaskError::Lost(object()), "01 0a 07x16 00x4"),
         (gone, "01 0b 07x16 00x4 01 77"),
+        (preempted, "01 0c 00 01 77"),
         // What led to it comes after it.
         (
             after(died(Some(after(TaskError::Cancelled)))),

@@ -111,6 +111,8 @@ enum Executed {
     /// It goes on though what it waited for is not there.
     Overdue,
     Pause,
+    /// It has stopped, as it was told to.
+    Preempt,
     Finish,
     Fail(FailureKind),
     /// What creates an actor has done so; it lives from then on.
@@ -259,7 +261,7 @@ impl World {
         let mut scheduler = Scheduler::new(config);
         if chance(&mut self.random, 50) {
             let config: TenantConfig =
-                serde_json::from_str(r#"{"min_share": {"CPU": 2}}"#).expect("settings");
+                serde_json::from_str(r#"{"min_share": {"CPU": 2, "GPU": 1}}"#).expect("settings");
             let (tenant, config) = ("a".parse().expect("a name"), Box::new(config));
             scheduler.handle(self.now, Event::SetTenant { tenant, config });
         }
@@ -489,6 +491,11 @@ impl World {
                 let within = pick(&mut self.random, &[5, 20, 3_000]);
                 self.nodes[node].pausing.insert((task, attempt));
                 self.execute(node, (task, attempt), Executed::Pause, within);
+            }
+            Effect::Preempt { task, attempt } => {
+                let held = scheduler.held(&task).expect("what is to stop holds");
+                let node = usize::from(scheduler.cluster()[held.node].id().as_bytes()[0]);
+                self.execute(node, (task, attempt), Executed::Preempt, 50);
             }
             Effect::Resume { task, attempt } => {
                 let held = scheduler.held(&task).expect("what resumes holds");

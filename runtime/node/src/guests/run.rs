@@ -384,7 +384,7 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
             };
             pin!(run_guest(&lease.shared, invocation)).await
         });
-        let outcome = cell.unless_cancelled(running).await;
+        let outcome = cell.unless_stopped(lease.attempt, running).await;
         outcome.unwrap_or(Err(TaskError::Cancelled))
     };
     let returned = Instant::now();

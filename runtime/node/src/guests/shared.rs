@@ -247,6 +247,9 @@ impl Shared {
         for cell in todo.stop {
             cell.cancel();
         }
+        for (cell, attempt) in todo.preempt {
+            cell.preempt(attempt);
+        }
         if let Some(at) = todo.preempts_at {
             self.tick_for_pauses(at);
         }

@@ -87,6 +87,7 @@ impl Ledger {
                     todo.retried.extend(self.retried(&task, attempt, of_task));
                 }
                 Effect::Pause { task, attempt } => self.pauses.ask(task, attempt),
+                Effect::Preempt { task, attempt } => self.preempt(&task, attempt, todo),
                 Effect::Resume { task, .. } => {
                     let entry = self.tasks.get_mut(&task);
                     todo.resume
@@ -143,6 +144,30 @@ impl Ledger {
                 Some(TaskError::Unschedulable(why.to_string()))
             }
             _ => None,
+        }
+    }
+
+    /// An attempt must stop so that another tenant gets what it holds, if its task can be begun once more: what has read its
+    /// input cannot be given it again.
+    fn preempt(&self, task: &TaskId, attempt: Attempt, todo: &mut Todo) {
+        let Some(entry) = self.tasks.get(task) else {
+            return;
+        };
+        if entry.call.is_some() && !self.is_stopping {
+            todo.preempt.push((entry.cell.clone(), attempt));
+        }
+    }
+
+    /// The report of an attempt that was stopped for another tenant says so. One without a number never ran: its node stops.
+    pub(super) fn say_why_preempted(&self, attempt: Attempt, report: &mut Report) {
+        if let Err(TaskError::Cancelled) = &report.result
+            && report.attempt > 0
+            && let Some(why) = self.scheduler.why_preempted(&report.id, attempt)
+        {
+            report.result = Err(TaskError::Preempted {
+                tenant: Some(why.tenant().clone()),
+                why: why.to_string(),
+            });
         }
     }
 
@@ -406,6 +431,8 @@ impl Ledger {
             | TaskError::Exit { .. }
             | TaskError::Limit { .. }
             | TaskError::Sandbox(_) => FailureKind::Retryable,
+            // The scheduler counts none of its retries for it.
+            TaskError::Preempted { .. } => FailureKind::Retryable,
             // Its owner has tried to have it reconstructed.
             TaskError::Lost(_) | TaskError::Gone { .. } => FailureKind::Final,
         }

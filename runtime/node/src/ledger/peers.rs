@@ -307,6 +307,19 @@ impl Ledger {
         let mut todo = Todo::default();
         self.changes += 1;
         self.host_settled(now, from, &message, &report, &mut todo);
+        let mut report = Some(report);
+        // It was stopped there for another tenant. Where it is tried again is decided anew.
+        if let Message::Settled {
+            task,
+            attempt,
+            outcome: Outcome::HandedBack,
+        } = &message
+            && self.scheduler.is_at(task, *attempt, from)
+        {
+            self.counts.retried += 1;
+            let ended = self.retried(task, attempt.next(), report.take());
+            todo.retried.extend(ended);
+        }
         self.scheduler.note(
             now,
             Event::Message {
@@ -314,7 +327,7 @@ impl Ledger {
                 message: message.into(),
             },
         );
-        self.carry_out(now, Some(report), &mut todo);
+        self.carry_out(now, report, &mut todo);
         todo
     }
 

@@ -64,6 +64,8 @@ pub(crate) struct Todo {
     pub retried: Vec<Ended>,
     /// These are to stop.
     pub stop: Vec<Arc<TaskCell>>,
+    /// These attempts are to stop, and their tasks to be tried again.
+    pub preempt: Vec<(Arc<TaskCell>, Attempt)>,
     /// This one was not taken.
     pub refused: Option<Reason>,
     /// Calls that run and whose callers are gone: see [`crate::guests::orphans`].

@@ -1,11 +1,13 @@
 //! A task as its submitter sees it: what to run, and a handle to what comes of it.
 
+mod stop;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
 use std::num::NonZeroU64;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -83,6 +85,8 @@ pub(crate) struct TaskCell {
     is_shared: AtomicBool,
     phase: AtomicU8,
     cancelled: AtomicBool,
+    /// The number of the attempt that was told last to stop, to be tried again; 0 if none was.
+    preempted: AtomicU32,
     /// Whether another node has taken it over: how it ends here counts for nothing.
     given_up: AtomicBool,
     /// Wakes the running task, so that it sees that it is cancelled.
@@ -215,6 +219,7 @@ impl TaskCell {
             elsewhere_us: None,
             phase: AtomicU8::new(READY),
             cancelled: AtomicBool::new(false),
+            preempted: AtomicU32::new(0),
             given_up: AtomicBool::new(false),
             runner: AtomicWaker::new(),
             outcome: Mutex::default(),
@@ -408,26 +413,6 @@ impl TaskCell {
         if let Some(at) = at {
             countdowns.swap_remove(at);
         }
-    }
-
-    /// `future`'s output, or `None` as soon as the task is cancelled.
-    pub(crate) async fn unless_cancelled<F: Future>(&self, future: F) -> Option<F::Output> {
-        let mut future = std::pin::pin!(future);
-        std::future::poll_fn(|cx| {
-            if self.is_cancelled() {
-                return Poll::Ready(None);
-            }
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                return Poll::Ready(Some(output));
-            }
-            self.runner.register(cx.waker());
-            if self.is_cancelled() {
-                Poll::Ready(None)
-            } else {
-                Poll::Pending
-            }
-        })
-        .await
     }
 }
 

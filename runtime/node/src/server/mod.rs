@@ -60,6 +60,7 @@ use tokio::net::UnixListener;
 use tokio::sync::Semaphore;
 use tokio::sync::watch::Sender;
 use tokio::task::{JoinHandle, JoinSet};
+use wasmrun_model::access::Tenants;
 use wasmrun_model::id::DriverId;
 use wasmrun_model::wire::{Address, TaskRow};
 use wasmrun_net::{ByteStream, Session};
@@ -116,7 +117,8 @@ pub struct EndedAttempts {
 impl EndedAttempts {
     /// The next ones, at most so many, in the order in which they ended.
     pub async fn next(&mut self, most: usize) -> Vec<TaskRow> {
-        rows::ended_rows(&self.inner, &self.following.next(most).await)
+        let ended = self.following.next(most).await;
+        rows::ended_rows(&self.inner, &Tenants::All, &ended)
     }
 
     /// How many were left out since this was asked last, because nobody read them in time.

@@ -18,7 +18,7 @@ use super::Inner;
 use super::lists::passes;
 use super::live::{self, AT_A_TIME, held, live_rows};
 use super::views::Asker;
-use crate::history::{Head, Outcome, Place, Record};
+use crate::history::{Failure, Head, Outcome, Place, Record};
 use crate::ledger::Ledger;
 use crate::ledger::jobs::Job;
 use crate::records::task::TaskCell;
@@ -231,15 +231,20 @@ pub(super) fn tasks(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<TaskRo
     );
     // It may have ended between both looks.
     let records = records.into_iter().filter(|it| !lives.contains(&it.id));
-    let ended = ended_rows(inner, &records.collect::<Vec<_>>());
+    let ended = ended_rows(inner, tenants, &records.collect::<Vec<_>>());
     rows.extend(ended.into_iter().filter(|row| wanted.passes(row)));
     rows.sort_by_key(|row| std::cmp::Reverse(place(list.what, row)));
     rows.truncate(page);
     rows
 }
 
-/// The rows of attempts that have ended.
-pub(super) fn ended_rows(inner: &Inner, records: &[Record<'_>]) -> Vec<TaskRow> {
+/// The rows of attempts that have ended, for one who has these tenants.
+pub(super) fn ended_rows(inner: &Inner, tenants: &Tenants, records: &[Record<'_>]) -> Vec<TaskRow> {
+    let error = |failure: &Failure| {
+        let error = TaskError::from(failure.error.clone());
+        let error = error.seen_by(|tenant| tenants.covers(tenant));
+        first_line(&error.to_string())
+    };
     let elsewhere: BTreeSet<NodeId> = records.iter().filter_map(|it| it.ran_at).collect();
     let names = names_of(inner, elsewhere);
     let now_us = inner.shared.history.unix_us(tokio::time::Instant::now());
@@ -271,10 +276,7 @@ pub(super) fn ended_rows(inner: &Inner, records: &[Record<'_>]) -> Vec<TaskRow> 
             phases: record.phases,
             memory_peak_bytes: record.memory_peak_bytes,
         }),
-        error: record
-            .failure
-            .as_ref()
-            .map(|failure| first_line(&TaskError::from(failure.error.clone()).to_string())),
+        error: record.failure.as_ref().map(&error),
     });
     rows.collect()
 }
@@ -334,7 +336,7 @@ pub(super) fn begun_so(
         }
         None => inner.shared.history.find(None, most, is_own, |_| true),
     };
-    rows.extend(ended_rows(inner, &records));
+    rows.extend(ended_rows(inner, asker.tenants, &records));
     rows
 }
 

@@ -237,7 +237,7 @@ pub(super) fn ran_at(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<R
         let why = format_args!("no task {task} is remembered that has ended");
         refusal(RefusalKind::NotFound, why)
     })?;
-    let row = rows::ended_rows(inner, &[record]).swap_remove(0);
+    let row = rows::ended_rows(inner, asker.tenants, &[record]).swap_remove(0);
     Ok(Response::Text(row.node))
 }
 
@@ -334,7 +334,7 @@ pub(super) fn describe(
         let attempts = inner.shared.history.attempts(task).into_iter().skip(last);
         // Clients draw ids of detached tasks: another's task may have had this one.
         let own = attempts.filter(|it| asker.owns(&it.tenant, it.job));
-        let mut rows = rows::ended_rows(inner, &own.collect::<Vec<_>>());
+        let mut rows = rows::ended_rows(inner, asker.tenants, &own.collect::<Vec<_>>());
         rows.reverse();
         rows
     };
@@ -355,7 +355,7 @@ pub(super) fn describe(
     let record = ended(inner, task).filter(|it| asker.owns(&it.tenant, it.job));
     let record = record.ok_or_else(unknown)?;
     let retried = earlier(record.attempt, 1);
-    let row = rows::ended_rows(inner, std::slice::from_ref(&record)).swap_remove(0);
+    let row = rows::ended_rows(inner, asker.tenants, std::slice::from_ref(&record)).swap_remove(0);
     let failure = record.failure;
     Ok(TaskDetail {
         row,

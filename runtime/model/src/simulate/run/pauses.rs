@@ -1,6 +1,7 @@
-//! Pauses: tasks that run give their CPU to another tenant for a while, and what is left of them comes later.
+//! Pauses: tasks that run give their CPU to another tenant for a while, and what is left of them comes later. Or all of them
+//! comes later: they are stopped, and tried again.
 //!
-//! Owns what a pause changes of the run. Must not: decide who pauses, or when it goes on.
+//! Owns what that changes of the run. Must not: decide who pauses or stops, or when it goes on.
 
 use std::cmp::Reverse;
 
@@ -9,6 +10,7 @@ use super::super::work::{Stage, TaskKey};
 use super::{Finish, Run};
 use crate::id::TaskId;
 use crate::scheduler::Event;
+use crate::task::Attempt;
 
 impl<E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'_, T> {
     /// A running task pauses at once.
@@ -67,5 +69,24 @@ impl<E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'_, T> {
         };
         self.finishes.push(Reverse(Finish { at_ms, start, task }));
         self.tell(task, TraceEvent::Resume)
+    }
+
+    /// A task that runs or is paused stops at once, to be tried again.
+    pub(super) fn preempt(&mut self, id: TaskId, attempt: Attempt) -> Result<(), E> {
+        let task = TaskKey::of(&id);
+        let entry = &self.scenario.tasks[task.entry.0 as usize];
+        let left_ms = match *self.work.stage(task) {
+            Stage::Running { ends_ms, .. } => ends_ms.saturating_sub(self.now_ms),
+            Stage::Paused { left_ms, .. } => left_ms,
+            _ => panic!("task {task:?} is to stop: {:?}", self.work.stage(task)),
+        };
+        self.lose(task);
+        self.statistics
+            .preempted(entry.tenant, entry.duration_ms.saturating_sub(left_ms));
+        self.tell(task, TraceEvent::Preempt)?;
+        let event = Event::Preempted { task: id, attempt };
+        self.scheduler.note(self.now(), event);
+        self.has_paused = true;
+        Ok(())
     }
 }

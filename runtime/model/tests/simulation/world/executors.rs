@@ -113,6 +113,8 @@ impl World {
                 self.nodes[node].paused.insert(run);
                 Event::Paused { task, attempt }
             }
+            Executed::Preempt if !is_known => return,
+            Executed::Preempt => Event::Preempted { task, attempt },
             Executed::Unblock => Event::Unblocked { task, attempt },
             Executed::Overdue => {
                 if is_known {
@@ -135,7 +137,7 @@ impl World {
         };
         if matches!(
             what,
-            Executed::Refuse | Executed::Finish | Executed::Fail(_)
+            Executed::Refuse | Executed::Preempt | Executed::Finish | Executed::Fail(_)
         ) {
             self.nodes[node].runs.remove(&run);
             self.nodes[node].ahead.remove(&run);

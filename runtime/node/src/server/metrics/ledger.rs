@@ -30,6 +30,8 @@ pub(super) struct Ledger {
     pub(super) started: u64,
     /// The same.
     pub(super) paused: u64,
+    pub(super) preempted: u64,
+    pub(super) repeated_us: u64,
 }
 
 pub(super) struct Tenant {
@@ -46,10 +48,13 @@ impl Ledger {
         // With those that nothing uses any more.
         let (mut tenants, mut others) = (Vec::new(), scheduler.tenants().forgotten());
         let (mut started, mut paused) = (others.started, others.paused);
+        let (mut preempted, mut repeated_us) = (others.preempted, others.repeated_us);
         for (TenantIx(at), tenant) in scheduler.tenants().iter() {
             let counters = tenant.counters();
             started += counters.started;
             paused += counters.paused;
+            preempted += counters.preempted;
+            repeated_us = repeated_us.saturating_add(counters.repeated_us);
             if at < MOST_TENANTS {
                 tenants.push(Tenant {
                     name: tenant.name().clone(),
@@ -80,6 +85,8 @@ impl Ledger {
             others,
             started,
             paused,
+            preempted,
+            repeated_us,
         }
     }
 }

@@ -11,8 +11,7 @@ use wasmrun_model::wire::MemberRow;
 use wasmrun_net::Tally;
 
 use super::super::Inner;
-use super::sample::buckets;
-use super::text::{Kind, Text};
+use super::text::{Kind, Text, buckets};
 use crate::cluster::{Cluster, RecordCounts};
 use crate::guests::counters::Latency;
 

@@ -17,7 +17,7 @@ use wasmrun_model::task::Phase;
 use wasmrun_store::Usage;
 
 use super::super::Inner;
-use super::text::{Family, Kind, Text};
+use super::text::{Kind, Text, buckets};
 use super::{nodes, process, services};
 use crate::guests::counters::Times;
 use crate::server::metrics::ledger::Ledger;
@@ -152,7 +152,7 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
 /// What tasks and actors went through since the node started.
 fn happened(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     let counters = &inner.shared.counters;
-    let counts: [(_, _, u64); 11] = [
+    let counts: [(_, _, u64); 12] = [
         (
             "wasmrun_tasks_started_total",
             "Attempts that were given their resources and started.",
@@ -162,6 +162,11 @@ fn happened(text: &mut Text, inner: &Inner, ledger: &Ledger) {
             "wasmrun_tasks_paused_total",
             "Pauses of tasks that ran, because another tenant was due their CPU.",
             ledger.paused,
+        ),
+        (
+            "wasmrun_tasks_preempted_total",
+            "Attempts that were stopped, to be tried again, because another tenant was due what they held.",
+            ledger.preempted,
         ),
         (
             "wasmrun_tasks_retried_total",
@@ -212,6 +217,12 @@ fn happened(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     for (name, help, count) in counts {
         text.one(name, Kind::Counter, help, count);
     }
+    text.one(
+        "wasmrun_tasks_repeated_seconds_total",
+        Kind::Counter,
+        "How long those had run that were stopped for another tenant: what is done again.",
+        ledger.repeated_us as f64 / 1e6,
+    );
 }
 
 /// What the scheduler holds.
@@ -291,6 +302,7 @@ fn tenants(text: &mut Text, ledger: &Ledger) {
             ("failed", counters.failed),
             ("cancelled", counters.cancelled),
             ("paused", counters.paused),
+            ("preempted", counters.preempted),
         ] {
             family.add(&[("tenant", tenant), ("event", &event)], count);
         }
@@ -558,19 +570,6 @@ fn sandboxes(text: &mut Text, inner: &Inner) {
     for (name, help, value) in gauges {
         text.one(name, Kind::Gauge, help, value);
     }
-}
-
-/// A histogram of times: how many there were up to each bound, and in all; and how long all took.
-pub(super) fn buckets(family: &mut Family<'_>, bounds_us: &[u64], counts: &[u64], sum_us: u64) {
-    for (bound_us, count) in bounds_us.iter().zip(counts) {
-        let bound = *bound_us as f64 / 1e6;
-        family.add_part("_bucket", &[("le", &bound)], count);
-    }
-    let all = counts[counts.len() - 1];
-    family.add_part("_bucket", &[("le", &"+Inf")], all);
-    let sum = format_args!("{}.{:06}", sum_us / 1_000_000, sum_us % 1_000_000).to_string();
-    family.add_part("_sum", &[], sum);
-    family.add_part("_count", &[], all);
 }
 
 fn times(text: &mut Text, inner: &Inner) {

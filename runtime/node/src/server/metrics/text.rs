@@ -113,6 +113,19 @@ fn push(text: &mut String, more: fmt::Arguments<'_>) {
     text.write_fmt(more).expect("a string takes all");
 }
 
+/// A histogram of times: how many there were up to each bound, and in all; and how long all took.
+pub(super) fn buckets(family: &mut Family<'_>, bounds_us: &[u64], counts: &[u64], sum_us: u64) {
+    for (bound_us, count) in bounds_us.iter().zip(counts) {
+        let bound = *bound_us as f64 / 1e6;
+        family.add_part("_bucket", &[("le", &bound)], count);
+    }
+    let all = counts[counts.len() - 1];
+    family.add_part("_bucket", &[("le", &"+Inf")], all);
+    let sum = format_args!("{}.{:06}", sum_us / 1_000_000, sum_us % 1_000_000).to_string();
+    family.add_part("_sum", &[], sum);
+    family.add_part("_count", &[], all);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
