@@ -160,8 +160,13 @@ impl Class {
     /// The lane of a tenant, if anybody is in it.
     pub(crate) fn head(&self, tenant: TenantIx) -> Option<(Turn, TaskIx)> {
         let (turn, task) = self.lanes.get(&tenant)?.head()?;
-        let is_new = !self.key.wants.is_to_go_on();
-        Some((Turn { is_new, ..turn }, task))
+        let wants = self.key.wants;
+        let turn = Turn {
+            is_new: wants != Wants::Resume,
+            is_fresh: wants != Wants::Continue,
+            ..turn
+        };
+        Some((turn, task))
     }
 
     /// Puts a task into its lane.

@@ -19,6 +19,8 @@ pub(crate) struct Turn {
     pub is_new: bool,
     /// The priority, turned round.
     pub priority: std::cmp::Reverse<i32>,
+    /// Of equal priority those that were paused come before new ones.
+    pub is_fresh: bool,
     pub sequence: Sequence,
 }
 
@@ -110,6 +112,7 @@ impl Lane {
         let turn = Turn {
             is_new: true,
             priority: *priority,
+            is_fresh: true,
             sequence: entry.sequence,
         };
         Some((turn, entry.task))

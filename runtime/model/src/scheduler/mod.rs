@@ -397,6 +397,7 @@ impl Scheduler {
             self.keys.note(tenant);
         }
         self.tenants.note_submission(tenant, self.now);
+        self.preemption.note_priority(spec.terms.priority);
         let class = self.classes.of_rule(&spec.terms.rule, spec.kind);
         let state = match spec.kind {
             TaskKind::Call { .. } => TaskState::WaitingForActorCreation,

@@ -5,9 +5,9 @@
 //! stop (`stops.rs`); stop a task for good.
 //!
 //! A tenant is due CPU while it has less than its minimum, and when it has none at all, after [`PATIENCE`], while others
-//! have more than their part by weights. Then a round begins: the tasks of others that stand in the way are told to pause,
-//! and when all have, their CPUs are given back in one step and the task that waited gets them. To the scheduler a paused
-//! task is a blocked one that wants to go on, in the line of its tenant.
+//! have more than their part by weights; and a task, after that time, from those of its tenant of lower priority. Then a
+//! round begins: the tasks that stand in the way are told to pause, and when all have, their CPUs are given back in one step and
+//! the task that waited gets them. To the scheduler a paused task is a blocked one that wants to go on, in the line of its tenant.
 //!
 //! Invariants: one round at a time; no tenant comes below its minimum by it; a task runs for [`RUN_MIN`] before it is told
 //! to pause (again). So each task gets on, and the number of pauses is bounded by time.
@@ -33,7 +33,8 @@ use crate::time::Instant;
 /// How long a task runs before it is told to pause, since it was started or has gone on: some ten turns of a guest, so that
 /// the cost of a pause is small beside what it got done.
 pub(super) const RUN_MIN: Duration = Duration::from_millis(100);
-/// How long a tenant without a minimum waits with no CPU at all: most tasks end by themselves before that.
+/// How long a tenant without a minimum waits with no CPU at all, and a task for those of lower priority: most tasks end by
+/// themselves before that.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 /// How long those of a round that have paused wait for the others, which may be in a call of the host.
 const ROUND_MAX: Duration = Duration::from_secs(1);
@@ -64,6 +65,8 @@ pub(super) struct Preemption {
     /// At how many claims it was looked in vain since anything has changed.
     in_vain: usize,
     deadline: Option<Instant>,
+    /// Whether a task was ever submitted that has a priority.
+    has_priorities: bool,
 }
 
 #[derive(Debug)]
@@ -118,12 +121,21 @@ pub enum PausedFor {
         /// The tenant of the task, which had more than its part.
         above: TenantName,
     },
+    /// A task of the same tenant, of higher priority.
+    Priority {
+        /// The tenant.
+        tenant: TenantName,
+        /// The priority of that task.
+        priority: i32,
+    },
 }
 
 impl PausedFor {
     /// Who got what it held.
     pub fn tenant(&self) -> &TenantName {
-        let (Self::Minimum { tenant, .. } | Self::Share { tenant, .. }) = self;
+        let (Self::Minimum { tenant, .. }
+        | Self::Share { tenant, .. }
+        | Self::Priority { tenant, .. }) = self;
         tenant
     }
 }
@@ -147,6 +159,9 @@ impl fmt::Display for PausedFor {
                 f,
                 "tenant {tenant} had no CPU, and tenant {above} more than its share"
             ),
+            Self::Priority { priority, .. } => {
+                write!(f, "a task of priority {priority} of the same tenant waited")
+            }
         }
     }
 }
@@ -160,6 +175,8 @@ pub(super) enum Due {
     Back,
     /// The tenant has no CPU.
     Share,
+    /// CPU of tasks of the same tenant of lower priority than this.
+    Priority(i32),
 }
 
 /// A task that waits, of a tenant that is due something.
@@ -176,6 +193,12 @@ impl Preemption {
     /// Whether a task was told to pause, and has its CPU yet.
     pub(super) fn is_asked(&self, ix: TaskIx) -> bool {
         self.asked.contains_key(&ix)
+    }
+
+    /// A task of this priority was submitted.
+    #[inline]
+    pub(super) fn note_priority(&mut self, priority: i32) {
+        self.has_priorities |= priority != 0;
     }
 
     /// Something has happened: a claim that could not be served may be by now.
@@ -224,8 +247,9 @@ impl Scheduler {
 
     /// All has started that fits: tells tasks to pause or stop if somebody who waits is due what they have.
     pub(super) fn preempt(&mut self) {
-        // With one tenant, and where nobody waits for resources, it ends here.
-        if self.gated == self.open.len() || self.tenants.len() < 2 {
+        // With one tenant without priorities, and where nobody waits for resources, it ends here.
+        let are_equal = self.tenants.len() < 2 && !self.preemption.has_priorities;
+        if self.gated == self.open.len() || are_equal {
             return self.preemption.rest();
         }
         let look_at = self.preemption.look_at;
@@ -278,17 +302,22 @@ impl Scheduler {
     fn claims(&mut self) -> Vec<Claim> {
         let mut dues: BTreeMap<TenantIx, SmallVec<[Due; 3]>> = BTreeMap::new();
         let (mut claims, mut heads) = (Vec::new(), 0);
+        let lowest = self.lowest_priorities();
         for (class, it) in self.classes.iter() {
             if it.gate != Gate::Parked || it.is_grouped() || it.key.wants == Wants::Call {
                 continue;
             }
+            let starts = it.key.wants == Wants::Start;
             for (_, turn, task) in it.heads() {
                 let tenant = self.tasks[task].tenant;
                 heads += 1;
                 let dues = dues.entry(tenant).or_insert_with(|| self.dues(tenant));
-                claims.extend(dues.iter().map(|due| Claim {
+                let priority = turn.priority.0;
+                let is_higher = lowest.get(&tenant).is_some_and(|it| *it < priority);
+                let priority = (is_higher && starts).then_some(Due::Priority(priority));
+                claims.extend(dues.iter().copied().chain(priority).map(|due| Claim {
                     tenant,
-                    due: *due,
+                    due,
                     turn,
                     class,
                     task,
@@ -302,21 +331,24 @@ impl Scheduler {
             let dues = dues.get(tenant);
             dues.is_some_and(|dues| dues.contains(&Due::Share))
         });
+        let tasks = &self.tasks;
         claims.retain(|claim| {
-            if claim.due != Due::Share {
-                return true;
-            }
-            let since = *preemption.waiting.entry(claim.tenant).or_insert(now);
+            let since = match claim.due {
+                Due::Minimum(_) | Due::Back => return true,
+                Due::Share => *preemption.waiting.entry(claim.tenant).or_insert(now),
+                Due::Priority(_) => tasks[claim.task].since,
+            };
             let is_long = since + PATIENCE <= now;
             if !is_long {
                 preemption.come_back_at(since + PATIENCE);
             }
             is_long
         });
-        // Minima come first, and shares in the order in which tenants came to wait for them.
+        // Minima come first, and all else in the order in which they came to wait for it.
         let since = |claim: &Claim| match claim.due {
             Due::Minimum(_) | Due::Back => None,
-            Due::Share => self.preemption.waiting.get(&claim.tenant),
+            Due::Share => self.preemption.waiting.get(&claim.tenant).copied(),
+            Due::Priority(_) => Some(self.tasks[claim.task].since),
         };
         claims.sort_by(|one, other| {
             let keys = self.tenants.order(one.tenant, other.tenant);
@@ -324,6 +356,23 @@ impl Scheduler {
             waited.then(keys).then(one.turn.cmp(&other.turn))
         });
         claims
+    }
+
+    /// The lowest priority of the tasks of each tenant that run, where there may be several.
+    fn lowest_priorities(&self) -> BTreeMap<TenantIx, i32> {
+        let mut lowest = BTreeMap::new();
+        if !self.preemption.has_priorities {
+            return lowest;
+        }
+        for ix in self.tasks.in_phase(Phase::Running) {
+            let task = &self.tasks[ix];
+            if task.kind == TaskKind::Task {
+                let priority = task.terms.priority;
+                let least = lowest.entry(task.tenant).or_insert(priority);
+                *least = priority.min(*least);
+            }
+        }
+        lowest
     }
 
     /// What a tenant is due. One that has no CPU is due its share, too: it may be others of the tenant below its minimum who
@@ -382,6 +431,10 @@ impl Scheduler {
             let task = &self.tasks[*ix];
             let why = match claim.due {
                 Due::Minimum(below) => self.below(below, &ResourceName::CPU),
+                Due::Priority(priority) => PausedFor::Priority {
+                    tenant: task.terms.tenant.clone(),
+                    priority,
+                },
                 Due::Share | Due::Back => PausedFor::Share {
                     tenant: self.tenants.get(claim.tenant).name().clone(),
                     above: task.terms.tenant.clone(),

@@ -227,9 +227,15 @@ impl Scheduler {
                 Due::Share => {
                     task.tenant != claim.tenant && self.tenants.is_above_part(task.tenant, parts)
                 }
+                Due::Priority(_) => task.tenant == claim.tenant,
                 Due::Back => false,
             });
+            let is_lower = match claim.due {
+                Due::Priority(priority) => task.terms.priority < priority,
+                Due::Minimum(_) | Due::Share | Due::Back => true,
+            };
             if !*gives
+                || !is_lower
                 || !self
                     .tenants
                     .may_give(task.tenant, &self.cpu_of(*ix), &given)
@@ -252,6 +258,10 @@ impl Scheduler {
                 Due::Minimum(_) | Due::Back => last,
                 // By turns: else three tenants that share two CPUs would share one.
                 Due::Share => last.reverse(),
+                Due::Priority(_) => {
+                    let lowest = one.terms.priority.cmp(&other.terms.priority);
+                    lowest.then(last)
+                }
             })
         });
         let mut freed = Freed::new(on, std::slice::from_ref(needs));

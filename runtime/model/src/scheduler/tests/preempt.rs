@@ -326,6 +326,59 @@ fn it_can_be_switched_off() {
     assert_eq!(it.wait(10), ["pause t2"]);
 }
 
+/// A task of A of this priority.
+fn of(at: u8, priority: i32) -> TaskSpec {
+    let task = task(at, ONE).tenant("A");
+    task.terms(|terms| terms.priority = priority)
+}
+
+#[test]
+fn a_task_of_higher_priority_gets_the_cpu_of_a_lower_one_after_a_while() {
+    let mut it = Harness::local(TWO);
+    for (at, priority) in [(1, -1), (2, 0)] {
+        it.submit(of(at, priority));
+        it.accept(at);
+    }
+    it.wait(500);
+    assert_eq!(it.submit(of(3, 5)), NOTHING);
+    it.submit(of(4, 0));
+    let patience = PATIENCE.as_millis() as u64;
+    assert_eq!(it.wait(patience - 10), NOTHING);
+    assert_eq!(it.wait(10), ["pause t1"]);
+    assert_eq!(it.pause(1), ["start t3 on n0"]);
+    it.accept(3);
+    let says = "paused: a task of priority 5 of the same tenant waited";
+    assert!(it.explain(1).contains(says));
+    // One of higher priority that comes later does not wait for it.
+    it.submit(of(5, 1));
+    assert_eq!(it.finish(3), ["t3 finished", "start t5 on n0"]);
+    it.accept(5);
+    // None of equal priority gives way: nobody is paused for t4, and t1 waits for its turn.
+    assert_eq!(it.wait(60_000), NOTHING);
+    assert_eq!(it.finish(5), ["t5 finished", "start t4 on n0"]);
+    it.accept(4);
+    assert_eq!(it.finish(2), ["t2 finished", "resume t1"]);
+}
+
+#[test]
+fn of_another_tenant_priority_is_nothing() {
+    let mut it = Harness::local(TWO);
+    for at in 1..=2 {
+        it.submit(of(at, -1));
+        it.accept(at);
+    }
+    it.submit(task(3, ONE).tenant("B"));
+    it.wait(2_000);
+    it.pause(1);
+    it.accept(3);
+    let high = task(4, ONE).tenant("B").terms(|terms| terms.priority = 9);
+    it.submit(high);
+    // B has its part.
+    assert_eq!(it.wait(900), NOTHING);
+    // But its own are of lower priority.
+    assert_eq!(it.wait(100), ["pause t3"]);
+}
+
 /// A task of a random load.
 struct Load {
     left_ms: u64,
