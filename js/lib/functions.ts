@@ -43,6 +43,8 @@ export interface CallOptions extends Resources {
   retries?: number;
   /** Whether it is after an error that the function returns, too. */
   retryOnError?: boolean;
+  /** Whether it is not to be paused or stopped for others: refused where its tenant may not ask for that. */
+  noPreempt?: boolean;
   /** Cancels calls that are waited for, and what they have started. */
   signal?: AbortSignal;
 }

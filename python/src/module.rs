@@ -340,22 +340,27 @@ impl Callable {
     /// The same function, with these options besides those that it has.
     fn with_options(&self, options: &Bound<'_, PyDict>) -> PyResult<Self> {
         let mut submit = self.submit.wire().clone();
-        options::apply(options, "name, retries, retry_on_error", |name, value| {
-            let wire::Submit {
-                terms,
-                limits,
-                grants,
-                trace,
-                ..
-            } = &mut submit;
-            match name {
-                "name" => submit.name = value.extract()?,
-                "retries" => terms.retries = Some(value.extract()?),
-                "retry_on_error" => terms.retry_on_error = Some(value.extract()?),
-                other => return common(other, value, terms, limits, grants, trace),
-            }
-            Ok(true)
-        })?;
+        options::apply(
+            options,
+            "name, retries, retry_on_error, no_preempt",
+            |name, value| {
+                let wire::Submit {
+                    terms,
+                    limits,
+                    grants,
+                    trace,
+                    ..
+                } = &mut submit;
+                match name {
+                    "name" => submit.name = value.extract()?,
+                    "retries" => terms.retries = Some(value.extract()?),
+                    "no_preempt" => terms.set_no_preempt(value.extract()?),
+                    "retry_on_error" => terms.retry_on_error = Some(value.extract()?),
+                    other => return common(other, value, terms, limits, grants, trace),
+                }
+                Ok(true)
+            },
+        )?;
         Ok(Self {
             shared: self.shared.clone(),
             signature: self.signature.clone(),

@@ -49,7 +49,7 @@ class Function:
 
     def options(self, **options: Any) -> Function:
         """The same function, whose calls ask for something: `cpus`, `gpus`, `memory` (bytes, or text such as '64MiB'),
-        `resources` (a dict), `retries`, `retry_on_error`, `time_limit` (seconds), `strategy`, `labels`, `priority`, `name`,
+        `resources` (a dict), `retries`, `retry_on_error`, `no_preempt`, `time_limit` (seconds), `strategy`, `labels`, `priority`, `name`,
         `env` (a dict), `dirs`, `secrets` and `http` (lists, as of `--dir`, `--secret` and `--http` of `wasmrun submit`), `trace` (a
         dict that `opentelemetry.propagate.inject` has filled: their spans are in that trace)."""
         return Function(self._raw.with_options(options), self.__name__)

@@ -90,3 +90,16 @@ fn a_tenant_below_its_minimum_of_a_resource_has_tasks_stopped_that_are_tried_aga
     let error = first["error"].as_str().expect("why it was stopped");
     assert_eq!(error, format!("it was stopped, to be tried again: {why}"));
 }
+
+#[test]
+fn who_may_ask_not_to_be_preempted_is_refused_at_first() {
+    let node = Node::start();
+    let submit = || submit(&node, "red", "fixture", "noop()").arg("--no-preempt");
+    let refused = submit().fails(3);
+    let says = "`wasmrun tenant set red --no-preempt allow`";
+    assert_says(&refused, &["tasks of tenant red may not ask", says]);
+    let allow = ["tenant", "set", "red", "--no-preempt", "allow"];
+    let set = node.wasmrun(allow).ok();
+    assert_says(&set, &["quota wasmrun/no-preempt 1"]);
+    submit().ok();
+}

@@ -50,7 +50,7 @@ def _resources(options: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _of_task(given: dict[str, Any]) -> tasks.Options:
     options = dict(given)
-    for ignored in ("name", "env", "secrets", "http", "modules"):
+    for ignored in ("name", "no_preempt", "env", "secrets", "http", "modules"):
         options.pop(ignored, None)
     retry_on_error = options.pop("retry_on_error", None)
     made = tasks.Options(

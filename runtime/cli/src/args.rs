@@ -64,7 +64,7 @@ pub use self::scripts::{Language, RunScript, Stubs};
 pub use self::secrets::SecretCommand;
 pub use self::serve::{Serve, ServiceCommand};
 pub use self::simulate::Simulate;
-pub use self::tenants::{TenantCommand, TenantSet};
+pub use self::tenants::{AllowArg, TenantCommand, TenantSet};
 pub use self::things::{
     ActorCommand, ActorCreate, COLLECTOR, ClusterOptions, Doctor, FilterArg, Id, ListOptions,
     ListThings, Login, NodeCommand, NodeStart, ObjectCommand, Put, ResourceCommand, Things,
@@ -467,6 +467,11 @@ pub struct SchedulingOptions {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           hide_possible_values = true)]
     pub retry_on_error: Option<bool>,
+    /// Neither pause nor stop it for others, where its tenant may ask for that.
+    ///
+    /// An operator allows it with `wasmrun tenant set NAME --no-preempt allow`.
+    #[arg(long)]
+    pub no_preempt: bool,
     /// Run only where labels match: 'zone=a,disk in (ssd,nvme)'.
     ///
     /// Fallbacks stand behind ';'.

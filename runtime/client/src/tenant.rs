@@ -20,6 +20,7 @@ pub struct TenantChange {
     max_detached: Option<Option<u64>>,
     max_tasks: Option<Option<u32>>,
     max_waiting: Option<Option<u32>>,
+    no_preempt: Option<bool>,
 }
 
 impl TenantChange {
@@ -89,6 +90,13 @@ impl TenantChange {
         self.max_waiting = Some(most);
         self
     }
+
+    /// Whether its tasks may ask not to be paused or stopped for others ([`wire::Terms::set_no_preempt`]), by default not.
+    #[must_use]
+    pub fn no_preempt(mut self, is_allowed: bool) -> Self {
+        self.no_preempt = Some(is_allowed);
+        self
+    }
 }
 
 impl Client {
@@ -117,6 +125,7 @@ impl Client {
             max_waiting: change.max_waiting,
             max_objects: change.max_objects,
             max_detached: change.max_detached,
+            no_preempt: change.no_preempt,
         };
         match self
             .request(Request::ChangeTenant(Box::new(change)))

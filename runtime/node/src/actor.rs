@@ -57,6 +57,7 @@ impl ActorJob {
             priority: options.priority,
             retries: 0,
             retry_on_error: false,
+            no_preempt: false,
             rule: Arc::new(Rule::of(Request::default())),
         };
         let parent = Parent {

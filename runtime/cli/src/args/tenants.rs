@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::resource::ResourceSet;
 use wasmrun_model::wire::{Amounts, MAX_MINIMA, Weights};
@@ -28,7 +28,7 @@ pub enum TenantCommand {
 }
 
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("due").args(["weight", "min", "resource_weights", "max", "max_objects", "max_detached", "max_tasks", "max_waiting"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("due").args(["weight", "min", "resource_weights", "max", "max_objects", "max_detached", "max_tasks", "max_waiting", "no_preempt"]).required(true).multiple(true))]
 pub struct TenantSet {
     /// The tenant (team, queue), such as research, or one that is part of another, such as research/vision. It need not
     /// have submitted anything.
@@ -73,6 +73,20 @@ pub struct TenantSet {
     /// One more is refused when it is submitted.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub max_waiting: Option<MostArg>,
+    /// Whether its tasks may ask not to be paused or stopped for others, with those of all that are part of it.
+    ///
+    /// They do with `submit --no-preempt`, which is refused else.
+    #[arg(long, value_name = "ALLOW")]
+    pub no_preempt: Option<AllowArg>,
+}
+
+/// Whether something may be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AllowArg {
+    /// It may.
+    Allow,
+    /// It may not.
+    Refuse,
 }
 
 /// `10`, or `none`.

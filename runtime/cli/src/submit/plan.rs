@@ -211,6 +211,8 @@ pub fn overrides(task: &TaskOptions, policy: Arc<Policy>) -> Result<Overrides, F
         priority: scheduling.priority,
         retries: scheduling.retries,
         retry_on_error: scheduling.retry_on_error,
+        // In a node of its own there is nobody to be paused for.
+        no_preempt: false,
         selectors: scheduling.label_selector.clone().unwrap_or_default(),
         strategy: scheduling.strategy.clone(),
         time_limit: limits.time_limit,

@@ -409,7 +409,7 @@ fn local(
 /// One resource has two amounts.
 pub fn terms(task: &TaskOptions) -> Result<wire::Terms, Failure> {
     let scheduling = &task.scheduling;
-    Ok(wire::Terms {
+    let mut terms = wire::Terms {
         resources: task.request.asked()?.0,
         tenant: Some(scheduling.tenant.clone()),
         priority: scheduling.priority,
@@ -417,7 +417,9 @@ pub fn terms(task: &TaskOptions) -> Result<wire::Terms, Failure> {
         retry_on_error: scheduling.retry_on_error,
         selectors: scheduling.label_selector.clone().unwrap_or_default(),
         strategy: scheduling.strategy.clone(),
-    })
+    };
+    terms.set_no_preempt(scheduling.no_preempt);
+    Ok(terms)
 }
 
 /// What it may use besides.

@@ -6,7 +6,7 @@ use wasmrun_client::wire::{TenantChanged, What};
 use wasmrun_model::fairness::TenantName;
 
 use super::{rows, scheduling};
-use crate::args::{self, Global, Output, TenantCommand};
+use crate::args::{self, AllowArg, Global, Output, TenantCommand};
 use crate::fail::CommandResult;
 use crate::printer::Printer;
 use crate::remote;
@@ -56,6 +56,9 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
     }
     if let Some(most) = &options.max_waiting {
         change = change.max_waiting(most.0);
+    }
+    if let Some(allowed) = options.no_preempt {
+        change = change.no_preempt(allowed == AllowArg::Allow);
     }
     let client = remote::connect(global, &TenantName::default())?;
     let changed = client.wait(client.set_tenant(&options.tenant, change));
@@ -118,7 +121,8 @@ fn quota(options: &args::TenantSet, changed: &TenantChanged) -> Option<String> {
         || options.max_objects.is_some()
         || options.max_detached.is_some()
         || options.max_tasks.is_some()
-        || options.max_waiting.is_some();
+        || options.max_waiting.is_some()
+        || options.no_preempt.is_some();
     match parts.is_empty() {
         true => is_named.then(|| "no quota".to_owned()),
         false => Some(format!("quota {}", parts.join(", "))),

@@ -33,9 +33,20 @@ pub struct Quota {
 impl Quota {
     /// The name under which `max` has how many bytes of objects it may have in memory at each node. No task asks for any of it.
     pub const OBJECTS: &str = "wasmrun/objects";
-
     /// The name under which `max` has how many detached tasks that have not ended it may have at each node, likewise.
     pub const DETACHED: &str = "wasmrun/detached";
+    /// The name under which `max` has whether its tasks may ask not to be paused or stopped for others.
+    pub const NO_PREEMPT: &str = "wasmrun/no-preempt";
+
+    /// Whether its tasks, and those of all that are part of it, may ask not to be paused or stopped for others.
+    pub fn allows_no_preempt(&self) -> bool {
+        self.apart(Self::NO_PREEMPT).is_some()
+    }
+
+    /// Replaces that.
+    pub fn set_no_preempt(&mut self, is_allowed: bool) {
+        self.set_apart(Self::NO_PREEMPT, is_allowed.then_some(1));
+    }
 
     /// How many bytes of objects it may have in memory at each node.
     pub fn max_objects(&self) -> Option<u64> {
@@ -52,7 +63,7 @@ impl Quota {
         found.next().map(|(_, most)| most.whole_units())
     }
 
-    /// Replaces what may be used at once, but for [`Quota::OBJECTS`] and [`Quota::DETACHED`].
+    /// Replaces what tasks may use at once.
     pub fn set_max(&mut self, max: &BTreeMap<ResourceName, Amount>) {
         self.max.retain(|name, _| is_apart(name));
         let max = max.iter().filter(|(name, _)| !is_apart(name));
@@ -85,9 +96,9 @@ impl Quota {
     }
 }
 
-/// Whether a bound is no resource, and is changed by itself.
+/// Whether it is about no resource that tasks ask for, and is changed by itself.
 fn is_apart(name: &ResourceName) -> bool {
-    [Quota::OBJECTS, Quota::DETACHED].contains(&name.as_str())
+    [Quota::OBJECTS, Quota::DETACHED, Quota::NO_PREEMPT].contains(&name.as_str())
 }
 
 /// What somebody would use on top.
@@ -372,6 +383,20 @@ mod tests {
         assert_eq!(text(found), "tenant a is at its quota: 3 of 3 sandboxes");
         tenants.note_sandbox(x, false);
         assert_eq!(tenants.at_quota(y, ask(&ResourceSet::new())), None);
+    }
+
+    #[test]
+    fn whether_tasks_may_ask_to_be_left_alone_is_kept_apart_from_amounts() {
+        let mut quota = Quota::default();
+        assert!(!quota.allows_no_preempt());
+        quota.set_no_preempt(true);
+        quota.set_max_objects(Some(4096));
+        quota.set_max(&[(ResourceName::CPU, Amount::ONE)].into());
+        assert!(quota.allows_no_preempt());
+        assert_eq!((quota.max_objects(), quota.max.len()), (Some(4096), 3));
+        quota.set_no_preempt(false);
+        assert!(!quota.allows_no_preempt());
+        assert_eq!((quota.max_objects(), quota.max.len()), (Some(4096), 2));
     }
 
     #[test]

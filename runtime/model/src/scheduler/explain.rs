@@ -48,6 +48,12 @@ pub enum Reason {
     /// Its tenant may never have as much at once.
     #[error(transparent)]
     Quota(Box<BeyondQuota>),
+    /// It is not to be paused or stopped for others, and its tenant may not ask for that.
+    #[error(
+        "tasks of tenant {0} may not ask to be neither paused nor stopped for others: leave --no-preempt out, or have an \
+         operator allow it (`wasmrun tenant set {0} --no-preempt allow`)"
+    )]
+    NoPreempt(TenantName),
     /// It asks for too many variants, or for none.
     #[error(
         "a task asks for 1 to {MAX_ALTERNATIVES} variants, and this one for {0}; leave some out"

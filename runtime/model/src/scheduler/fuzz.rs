@@ -475,6 +475,7 @@ impl Fuzz<'_> {
                 priority: i32::from(self.bytes.below(3)) - 1,
                 retries: self.bytes.below(3).into(),
                 retry_on_error: false,
+                no_preempt: id.as_bytes()[0] % 5 == 0,
                 rule: Arc::new(rule),
             }),
             kind: match self.bytes.below(6) {

@@ -390,6 +390,12 @@ impl Scheduler {
             Err(why) => return self.turn_away(&spec, owner, attempt, why.into()),
         };
         let new = (owner, attempt);
+        // What was taken once is not refused later.
+        let is_new = new == (Owner::Here, Attempt::FIRST);
+        if is_new && spec.terms.no_preempt && !self.tenants.allows_no_preempt(tenant) {
+            let why = Reason::NoPreempt(spec.terms.tenant.clone());
+            return self.turn_away(&spec, owner, attempt, why);
+        }
         if let Some(why) = self.never_within_quota(tenant, &spec, new) {
             return self.turn_away(&spec, owner, attempt, Reason::Quota(why.into()));
         }

@@ -188,7 +188,9 @@ impl Scheduler {
                 let on = nodes.entry(held.node).or_default();
                 on.add(&held.allocation);
                 // An actor has what it holds for as long as it lives, and a call has nothing.
-                if task.kind != TaskKind::Task || task.doom.is_some() {
+                let is_spared =
+                    task.terms.no_preempt && self.tenants.allows_no_preempt(task.tenant);
+                if task.kind != TaskKind::Task || task.doom.is_some() || is_spared {
                     continue;
                 }
                 if phase != Phase::Dispatching && self.may_stop(ix) {

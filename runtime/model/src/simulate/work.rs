@@ -283,6 +283,7 @@ impl Entry {
             priority: of_file.priority,
             retries: of_file.retries.unwrap_or(u32::MAX),
             retry_on_error: false,
+            no_preempt: false,
             rule: Arc::new(rule),
         };
         let args = of_file.args.iter().zip(0..).map(|(arg, index)| Argument {

@@ -67,6 +67,8 @@ pub struct Terms {
     pub retries: u32,
     /// Whether an error that its function returns is such a failure. Its executor looks at that, the scheduler does not.
     pub retry_on_error: bool,
+    /// Whether it is not to be paused or stopped for others, where its [quota](crate::fairness::Quota::NO_PREEMPT) allows that.
+    pub no_preempt: bool,
     /// Where it can run.
     #[serde(with = "shared")]
     pub rule: Arc<Rule>,
@@ -80,6 +82,7 @@ impl Terms {
             priority: 0,
             retries: 0,
             retry_on_error: false,
+            no_preempt: false,
             rule: Arc::new(Rule::of(request)),
         }
     }

@@ -253,6 +253,7 @@ fn of_the_cluster() -> Vec<Request> {
         max_waiting: None,
         max_objects: Some(Some(1)),
         max_detached: None,
+        no_preempt: Some(true),
     };
     let resource = SetResource {
         node: None,

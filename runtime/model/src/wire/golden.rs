@@ -574,11 +574,12 @@ fn what_tenants_are_due() {
         max_waiting: Some(None),
         max_objects: Some(Some(1)),
         max_detached: Some(None),
+        no_preempt: Some(true),
     };
     assert_bytes(
         Request::ChangeTenant(Box::new(change)),
         "25 01 74 01 b0 ea 01 01 01 03 43 50 55 a0 9c 01 01 01 03 47 50 55 b0 ea 01 \
-         01 01 03 43 50 55 a0 9c 01 01 01 02 01 00 01 01 01 01 00",
+         01 01 03 43 50 55 a0 9c 01 01 01 02 01 00 01 01 01 01 00 01 01",
     );
     let nothing = ChangeTenant {
         tenant: tenant.clone(),
@@ -590,8 +591,9 @@ fn what_tenants_are_due() {
         max_waiting: None,
         max_objects: None,
         max_detached: None,
+        no_preempt: None,
     };
-    assert_bytes(Request::ChangeTenant(Box::new(nothing)), "25 01 74 00x8");
+    assert_bytes(Request::ChangeTenant(Box::new(nothing)), "25 01 74 00x9");
     assert_bytes(Request::RemoveTenant(tenant.clone()), "26 01 74");
     let half = crate::cluster::Share::try_from(Amount::from_steps(5_000)).unwrap();
     let settings = vec![

@@ -33,6 +33,8 @@ pub struct ChangeTenant {
     pub max_objects: Option<Option<u64>>,
     /// How many detached tasks that have not ended it may have at each node; `Some(None)`: no bound.
     pub max_detached: Option<Option<u64>>,
+    /// Whether its tasks may ask not to be paused or stopped for others.
+    pub no_preempt: Option<bool>,
 }
 
 /// What a tenant is due, and its quota.

@@ -113,6 +113,7 @@ pub fn all_terms() -> Vec<Arc<Terms>> {
         priority: (at % 4 == 3).into(),
         retries: (at % 3) as u32,
         retry_on_error: false,
+        no_preempt: false,
         rule: Arc::new(rule),
     });
     terms.map(Arc::new).collect()

@@ -78,6 +78,7 @@ fn new_job(parent: Parent<'_>, function: FunctionIndex, wishes: Wishes) -> Resul
         priority: wishes.priority.unwrap_or(parent.terms.priority),
         retries: wishes.retries,
         retry_on_error: wishes.retry_on_error,
+        no_preempt: false,
         selectors: selectors(&wishes)?,
         strategy: strategy(&wishes)?,
         time_limit: wishes.time_limit,
@@ -118,6 +119,7 @@ pub(crate) fn actor(
         priority: parent.terms.priority,
         retries,
         retry_on_error: false,
+        no_preempt: false,
         rule: Arc::new(Rule::of(request)),
     };
     let strategy = match strategy(&wishes)? {

@@ -27,6 +27,8 @@ pub struct Overrides {
     pub retries: Option<u32>,
     /// Whether it is tried again, too, after an error that its function returns, in place of what is declared.
     pub retry_on_error: Option<bool>,
+    /// Whether it is not to be paused or stopped for others.
+    pub no_preempt: bool,
     /// What labels the node must have.
     pub selectors: Selectors,
     /// How the node is chosen.
@@ -52,6 +54,7 @@ impl Default for Overrides {
             priority: 0,
             retries: None,
             retry_on_error: None,
+            no_preempt: false,
             selectors: Selectors::default(),
             strategy: Strategy::default(),
             time_limit: None,
@@ -128,6 +131,7 @@ impl Job {
             priority: overrides.priority,
             retries: overrides.retries.or(declared_retries).unwrap_or(0),
             retry_on_error: retry_on_error.unwrap_or(false),
+            no_preempt: overrides.no_preempt,
             rule: Arc::new(Rule {
                 alternatives: requests?,
                 selectors: overrides.selectors.clone(),

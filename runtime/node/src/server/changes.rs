@@ -264,7 +264,11 @@ fn tenant(change: &ChangeTenant) -> Said {
             said = said.with(key, most);
         }
     }
-    said
+    match change.no_preempt {
+        Some(true) => said.with("no_preempt", "allow"),
+        Some(false) => said.with("no_preempt", "refuse"),
+        None => said,
+    }
 }
 
 fn scheduling(settings: &[Setting]) -> Said {

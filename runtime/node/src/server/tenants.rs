@@ -40,6 +40,7 @@ impl Session {
             max_waiting,
             max_objects,
             max_detached,
+            no_preempt,
         } = change;
         if max.as_ref().is_some_and(|max| max.len() > MAX_MINIMA) {
             let why = format_args!("a tenant may have a quota of {MAX_MINIMA} resources at most");
@@ -70,6 +71,9 @@ impl Session {
             }
             if let Some(most) = max_detached {
                 quota.set_max_detached(most);
+            }
+            if let Some(is_allowed) = no_preempt {
+                quota.set_no_preempt(is_allowed);
             }
             quota.max_tasks = max_tasks.unwrap_or(quota.max_tasks);
             quota.max_waiting = max_waiting.unwrap_or(quota.max_waiting);

@@ -238,6 +238,40 @@ fn a_task_of_another_node_goes_back_to_that() {
     assert_eq!(it.preempted(1), back);
 }
 
+#[test]
+fn who_may_ask_for_it_is_left_alone() {
+    let left_alone = |at| {
+        again(at, TWO)
+            .tenant("A/x")
+            .terms(|it| it.no_preempt = true)
+    };
+    let mut it = Harness::local(NODE);
+    settle(&mut it, "B", r#"{"min_share": {"CPU": 8, "memory": 2}}"#);
+    let refused = it.submit(left_alone(1));
+    assert!(
+        refused[0]
+            .starts_with("t1 failed: tasks of tenant A/x may not ask to be neither paused nor"),
+        "{refused:?}"
+    );
+    let allows = r#"{"quota": {"max": {"wasmrun/no-preempt": 1}}}"#;
+    settle(&mut it, "A", allows);
+    for at in 1..=2 {
+        it.submit(left_alone(at));
+        it.accept(at);
+    }
+    it.wait(5_000);
+    assert_eq!(it.submit(task(3, ONE).tenant("B")), NOTHING);
+    assert_eq!(it.submit(task(4, r#"{"CPU": 8}"#).tenant("B")), NOTHING);
+    assert_eq!(it.wait(60_000), NOTHING);
+    // When it may not any more, it is like others.
+    settle(&mut it, "A", "{}");
+    let told = it.wait(10);
+    assert!(
+        told == ["preempt t2"] || told[0].starts_with("pause "),
+        "{told:?}"
+    );
+}
+
 const TENANTS: [&str; 4] = ["A", "B", "B/x", "B/y"];
 const STEP_MS: u64 = 50;
 const RESOURCES: [ResourceName; 3] = [ResourceName::CPU, ResourceName::GPU, ResourceName::MEMORY];
@@ -350,7 +384,9 @@ impl Play {
             let mut held = load.asks.clone();
             match (load.running, load.left_ms) {
                 (Some(_), _) => {}
-                (None, Some(_)) => drop(held.remove(&ResourceName::CPU)),
+                (None, Some(_)) => {
+                    held.remove(&ResourceName::CPU);
+                }
                 (None, None) => continue,
             }
             if is_part {
