@@ -475,7 +475,7 @@ impl Fuzz<'_> {
                 priority: i32::from(self.bytes.below(3)) - 1,
                 retries: self.bytes.below(3).into(),
                 retry_on_error: false,
-                no_preempt: id.as_bytes()[0] % 5 == 0,
+                no_preempt: id.as_bytes()[0].is_multiple_of(5),
                 rule: Arc::new(rule),
             }),
             kind: match self.bytes.below(6) {
