@@ -483,23 +483,18 @@ impl World {
                 self.stop(usize::from(id.as_bytes()[0]), (task, attempt));
             }
             Effect::Pause { task, attempt } => {
-                let held = self.members[at].scheduler.held(&task);
-                let held = held.expect("what is to pause holds");
-                let cluster = self.members[at].scheduler.cluster();
-                let node = usize::from(cluster[held.node].id().as_bytes()[0]);
+                let node = self.holder(at, &task);
                 // One in a call of the host takes its time.
                 let within = pick(&mut self.random, &[5, 20, 3_000]);
                 self.nodes[node].pausing.insert((task, attempt));
                 self.execute(node, (task, attempt), Executed::Pause, within);
             }
             Effect::Preempt { task, attempt } => {
-                let held = scheduler.held(&task).expect("what is to stop holds");
-                let node = usize::from(scheduler.cluster()[held.node].id().as_bytes()[0]);
+                let node = self.holder(at, &task);
                 self.execute(node, (task, attempt), Executed::Preempt, 50);
             }
             Effect::Resume { task, attempt } => {
-                let held = scheduler.held(&task).expect("what resumes holds");
-                let node = usize::from(scheduler.cluster()[held.node].id().as_bytes()[0]);
+                let node = self.holder(at, &task);
                 let it = &mut self.nodes[node];
                 let was_paused = it.paused.remove(&(task, attempt));
                 if was_paused || !it.ahead.remove(&(task, attempt)) {
@@ -542,6 +537,13 @@ impl World {
             Effect::Send { to, message } => self.send(at, to, *message),
             Effect::Retried { .. } | Effect::Infeasible { .. } | Effect::GroupChanged(_) => {}
         }
+    }
+
+    /// The node on which a task of a member's holds something.
+    fn holder(&self, at: usize, task: &TaskId) -> usize {
+        let scheduler = &self.members[at].scheduler;
+        let held = scheduler.held(task).expect("it holds something");
+        usize::from(scheduler.cluster()[held.node].id().as_bytes()[0])
     }
 
     /// A session is between two incarnations: what is said in it arrives once, in order, as long as both live.

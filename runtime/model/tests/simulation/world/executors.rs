@@ -81,7 +81,7 @@ impl World {
             return;
         }
         let event = match what {
-            Executed::Live | Executed::Die if !is_known => return,
+            Executed::Live | Executed::Die | Executed::Preempt if !is_known => return,
             Executed::Live => {
                 let actor = self.of_actor[&task];
                 self.announce(ActorNews::Created { actor, node });
@@ -113,7 +113,6 @@ impl World {
                 self.nodes[node].paused.insert(run);
                 Event::Paused { task, attempt }
             }
-            Executed::Preempt if !is_known => return,
             Executed::Preempt => Event::Preempted { task, attempt },
             Executed::Unblock => Event::Unblocked { task, attempt },
             Executed::Overdue => {
