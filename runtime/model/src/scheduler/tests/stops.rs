@@ -434,8 +434,10 @@ impl Play {
             let (Some(what), Some(id)) = (parts.next(), parts.next()) else {
                 continue;
             };
-            let at = id.strip_prefix('t').and_then(|it| it.parse::<u8>().ok());
-            let Some((at, load)) = at.and_then(|at| Some((at, self.loads.get_mut(&at)?))) else {
+            let Some(at) = id.strip_prefix('t').and_then(|it| it.parse::<u8>().ok()) else {
+                continue;
+            };
+            let Some(load) = self.loads.get_mut(&at) else {
                 continue;
             };
             match what {
