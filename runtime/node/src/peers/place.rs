@@ -99,7 +99,7 @@ impl Exchange {
             Work::Call(actor, method) => Deed::Call(Box::new(CallOrder {
                 actor: actor.name(),
                 method: actor.face.methods[*method].0.clone(),
-                time_us: call.time_limit.map(micros),
+                time_us: call.time_limit.map(us),
             })),
             Work::Elsewhere(_) => unreachable!("its owner sends it"),
         };
@@ -132,7 +132,7 @@ impl Exchange {
                 output_bytes: limits.output,
                 argument_bytes: limits.arguments,
                 result_bytes: limits.result,
-                time_us: limits.time.map(micros),
+                time_us: limits.time.map(us),
             },
             env: grants.env.clone(),
             net: match &grants.net {

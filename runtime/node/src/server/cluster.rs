@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use wasmrun_model::access::Access;
+use wasmrun_model::access::{Access, Tenants};
 use wasmrun_model::cluster::NodeName;
 use wasmrun_model::id::{IdPrefix, NodeId};
 use wasmrun_model::wire::{

@@ -93,6 +93,34 @@ impl Session {
         }
     }
 
+    /// The job of a task; none where there are as many detached tasks of its tenant as may be, and this is one.
+    fn job_to_start(&self, submit: &wire::Submit) -> Result<Arc<Job>, Refusal> {
+        let job = self.job(submit)?;
+        let tenant = &job.terms.tenant;
+        let bounds = match submit.is_detached {
+            true => {
+                let shared = &self.inner.shared;
+                shared.ask(|ledger| ledger.scheduler().tenants().max_detached(tenant))
+            }
+            false => Vec::new(),
+        };
+        if bounds.is_empty() {
+            return Ok(job);
+        }
+        let registry = self.inner.registry();
+        let mut full = bounds
+            .iter()
+            .filter(|(of, most)| registry.live_of(of) >= *most);
+        let Some((of, most)) = full.next() else {
+            return Ok(job);
+        };
+        let why = format_args!(
+            "tenant {of} has as many detached tasks at this node that have not ended as its quota allows, {most}: submit more when \
+             some have ended, or have the quota raised (`wasmrun tenant set {of} --max-detached`)"
+        );
+        Err(refusal(RefusalKind::Full, why))
+    }
+
     /// Starts a task: of this job if it is detached, and under this id if one is given.
     pub(super) fn start(
         &self,
@@ -160,7 +188,8 @@ impl Session {
             keeping: None,
         };
         if let (Some(log), Some(given)) = (log, given) {
-            self.inner.record(&handle, name.clone(), tenant, log, given);
+            let name = name.to_string();
+            self.inner.record(&handle, name, tenant, log, given);
         }
         let durable = stored.map(|stored| {
             let durable = self.inner.durable.get().expect("it has made the record");
@@ -392,34 +421,6 @@ impl Inner {
     pub(super) fn open_job(&self, id: DriverId, about: About) {
         let now = Instant::now();
         self.shared.ask(|ledger| ledger.jobs.open(id, about, now));
-    }
-
-    /// The job of a task; none where there are as many detached tasks of its tenant as may be, and this is one.
-    fn job_to_start(&self, submit: &wire::Submit) -> Result<Arc<Job>, Refusal> {
-        let job = self.job(submit)?;
-        let tenant = &job.terms.tenant;
-        let bounds = match submit.is_detached {
-            true => {
-                let shared = &self.inner.shared;
-                shared.ask(|ledger| ledger.scheduler().tenants().max_detached(tenant))
-            }
-            false => Vec::new(),
-        };
-        if bounds.is_empty() {
-            return Ok(job);
-        }
-        let registry = self.inner.registry();
-        let mut full = bounds
-            .iter()
-            .filter(|(of, most)| registry.live_of(of) >= *most);
-        let Some((of, most)) = full.next() else {
-            return Ok(job);
-        };
-        let why = format_args!(
-            "tenant {of} has as many detached tasks at this node that have not ended as its quota allows, {most}: submit more when \
-             some have ended, or have the quota raised (`wasmrun tenant set {of} --max-detached`)"
-        );
-        Err(refusal(RefusalKind::Full, why))
     }
 
     /// The driver of a job submits nothing more.

@@ -95,8 +95,8 @@ pub(in crate::server) struct StoredActor {
     /// How long the module is.
     pub(in crate::server) module_bytes: u64,
     /// What to create.
-    #[serde(with = "submitted::Submit")]
-    pub(in crate::server) submit: wire::Submit,
+    #[serde(with = "submitted::Create")]
+    pub(in crate::server) create: wire::Create,
     /// How often it may still begin anew.
     pub(in crate::server) restarts_left: u32,
     pub(in crate::server) state: State,
