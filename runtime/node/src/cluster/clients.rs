@@ -71,26 +71,29 @@ impl Known {
             .or(issued.map(|it| it.saturating_add(LIFETIME.as_secs())))
     }
 
-    /// Whether what it has says this, of a person or of who came with a token.
-    fn says(&self, access: Option<&Access>, is_person: bool) -> bool {
-        self.role == access.map(|it| it.role)
-            && self.tenants.as_ref() == access.map(|it| &it.tenants)
-            && self.until_s.is_some() == is_person
+    /// Whether what it has says this.
+    fn says(&self, login: &Login<'_>) -> bool {
+        self.name.as_deref() == login.name
+            && self.role == login.access.map(|it| it.role)
+            && self.tenants.as_ref() == login.access.map(|it| &it.tenants)
+            && self.until_s.is_some() == login.until_s.is_some()
     }
 
-    /// Notes a certificate that ends then, if it is a person's; unless another one is valid that says something else.
-    fn log_in(&mut self, access: Option<&Access>, until_s: Option<u64>, now_s: u64) {
+    /// Notes a certificate, unless another one is valid that says something else.
+    fn log_in(&mut self, login: &Login<'_>, now_s: u64) {
         let is_valid = self.ends_s().is_some_and(|it| it > now_s);
-        if is_valid && !self.says(access, until_s.is_some()) {
+        if is_valid && !self.says(login) {
             return;
         }
         // The same one may ask again.
         self.since_s = self.since_s.or(Some(now_s));
         self.issued_s = self.issued_s.max(Some(now_s));
         // The one before may be valid for longer.
+        let until_s = login.until_s;
         self.until_s = until_s.map(|it| self.until_s.map_or(it, |before| before.max(it)));
-        self.role = access.map(|it| it.role);
-        self.tenants = access.map(|it| it.tenants.clone());
+        self.name = login.name.map(str::to_owned);
+        self.role = login.access.map(|it| it.role);
+        self.tenants = login.access.map(|it| it.tenants.clone());
     }
 
     fn is_over(&self, now_s: u64) -> bool {
@@ -105,6 +108,15 @@ impl Known {
             () => "valid",
         }
     }
+}
+
+/// What a certificate is to say.
+#[derive(Clone, Copy)]
+struct Login<'a> {
+    name: Option<&'a str>,
+    access: Option<&'a Access>,
+    /// When it ends, if it is a person's; with a token it is renewed.
+    until_s: Option<u64>,
 }
 
 /// Why clients could not be listed or revoked.
@@ -160,9 +172,14 @@ pub(super) async fn joined(
     name: Option<String>,
     access: Option<&Access>,
 ) -> Result<(), ClientsError> {
-    let named = access.map(|it| it.name.clone());
-    let name = named.filter(|it| !it.is_empty()).or(name);
-    record(store, client, name, access, None).await
+    let named = access.map(|it| &*it.name);
+    let name = named.filter(|it| !it.is_empty()).or(name.as_deref());
+    let login = Login {
+        name,
+        access,
+        until_s: None,
+    };
+    record(store, client, login, now_s()).await
 }
 
 /// Somebody has logged in as a person, for so long.
@@ -172,27 +189,24 @@ pub(super) async fn logged_in(
     access: &Access,
     lifetime: Duration,
 ) -> Result<(), ClientsError> {
-    let name = Some(access.name.clone());
-    record(store, client, name, Some(access), Some(lifetime)).await
+    let now = now_s();
+    let login = Login {
+        name: Some(&access.name),
+        access: Some(access),
+        until_s: Some(now.saturating_add(lifetime.as_secs())),
+    };
+    record(store, client, login, now).await
 }
 
 async fn record(
     store: &dyn ControlStore,
     client: ClientId,
-    name: Option<String>,
-    access: Option<&Access>,
-    lifetime: Option<Duration>,
+    login: Login<'_>,
+    now: u64,
 ) -> Result<(), ClientsError> {
-    let now = now_s();
-    let until = lifetime.map(|it| now.saturating_add(it.as_secs()));
-    let log_in = |known: &mut Known| {
-        known.log_in(access, until, now);
-        if known.says(access, until.is_some()) {
-            known.name = known.name.take().or(name.clone());
-        }
-    };
+    let log_in = |known: &mut Known| known.log_in(&login, now);
     let (known, _) = change(store, client, log_in).await?;
-    if !known.says(access, lifetime.is_some()) {
+    if !known.says(&login) {
         return Err(ClientsError::KeyInUse(client));
     }
     if let Err(error) = forget(store, now).await {
@@ -532,27 +546,41 @@ mod tests {
             tenants: "a".parse().unwrap(),
         };
         let (operator, viewer) = (access(Role::Operator), access(Role::Viewer));
+        let login = |access, until_s| Login {
+            name: Some("ann"),
+            access,
+            until_s,
+        };
         let mut known = Known::default();
-        known.log_in(Some(&operator), None, 100);
+        known.log_in(&login(Some(&operator), None), 100);
         let first = known.clone();
-        // A weaker one, one that says nothing, and the same of a person, which ends sooner.
-        for (access, until_s) in [
-            (Some(&viewer), None),
-            (None, None),
-            (Some(&operator), Some(200)),
+        // A weaker one, one that says nothing, the same of a person, which ends sooner, and one with another name.
+        for other in [
+            login(Some(&viewer), None),
+            login(None, None),
+            login(Some(&operator), Some(200)),
+            Login {
+                name: Some("bob"),
+                ..login(Some(&operator), None)
+            },
         ] {
-            known.log_in(access, until_s, 150);
+            known.log_in(&other, 150);
             assert_eq!(known, first);
-            assert!(!known.says(access, until_s.is_some()));
+            assert!(!known.says(&other));
         }
         // The answer to the first was lost.
-        known.log_in(Some(&operator), None, 150);
-        assert!(known.says(Some(&operator), false) && known.issued_s == Some(150));
+        let again = login(Some(&operator), None);
+        known.log_in(&again, 150);
+        assert!(known.says(&again) && known.issued_s == Some(150));
         // It has ended.
-        known.log_in(Some(&viewer), Some(lifetime + 300), 150 + lifetime);
-        assert!(known.says(Some(&viewer), true));
+        let bob = |until_s| Login {
+            name: Some("bob"),
+            ..login(Some(&viewer), Some(until_s))
+        };
+        known.log_in(&bob(lifetime + 300), 150 + lifetime);
+        assert!(known.says(&bob(0)));
         assert_eq!(known.ends_s(), Some(lifetime + 300));
-        known.log_in(Some(&viewer), Some(lifetime + 200), 160 + lifetime);
+        known.log_in(&bob(lifetime + 200), 160 + lifetime);
         assert_eq!(known.ends_s(), Some(lifetime + 300), "the longer one holds");
     }
 
