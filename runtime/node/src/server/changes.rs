@@ -256,8 +256,13 @@ fn tenant(change: &ChangeTenant) -> Said {
         said = said.with("max", amounts(max));
     }
     for (key, most) in [
-        ("max_tasks", change.max_tasks),
-        ("max_waiting", change.max_waiting),
+        ("max_detached", change.max_detached),
+        ("max_objects", change.max_objects),
+        ("max_tasks", change.max_tasks.map(|it| it.map(u64::from))),
+        (
+            "max_waiting",
+            change.max_waiting.map(|it| it.map(u64::from)),
+        ),
     ] {
         let most = most.map(|it| it.map_or_else(|| "none".to_owned(), |it| it.to_string()));
         if let Some(most) = most {
@@ -497,6 +502,37 @@ mod tests {
         let set = Request::Scheduling(vec![Setting::Policy(policy), Setting::TopNodes(3)]);
         let set = said(&set, OWN).unwrap();
         assert_eq!(set.subject.as_deref(), Some("policy=fifo,top-nodes=3"));
+    }
+
+    #[test]
+    fn all_that_changes_of_a_tenant_is_said() {
+        let change = ChangeTenant {
+            tenant: "t".parse().unwrap(),
+            weight: Some("3".parse().unwrap()),
+            min: Some(Amounts::new()),
+            resource_weights: Some(BTreeMap::new()),
+            max: Some(Amounts::new()),
+            max_tasks: Some(Some(2)),
+            max_waiting: Some(None),
+            max_objects: Some(Some(4096)),
+            max_detached: Some(Some(7)),
+            no_preempt: Some(false),
+        };
+        let said = tenant(&change);
+        let details: Vec<(&str, &str)> =
+            said.details.iter().map(|(key, it)| (*key, &**it)).collect();
+        let expected = [
+            ("max", ""),
+            ("max_detached", "7"),
+            ("max_objects", "4096"),
+            ("max_tasks", "2"),
+            ("max_waiting", "none"),
+            ("min", ""),
+            ("no_preempt", "refuse"),
+            ("resource_weights", ""),
+            ("weight", "3"),
+        ];
+        assert_eq!(details, expected);
     }
 
     #[test]
