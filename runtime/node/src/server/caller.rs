@@ -95,17 +95,22 @@ impl Caller {
         Ok(())
     }
 
-    /// Refuses what it asks for after its certificate has ended, but to give back what it has.
+    /// Refuses what it asks for after its certificate has ended, but to end or give back what it has, and to send what it has
+    /// announced. What it does not have, but could name, is not its own any more.
     pub(super) fn check_time(&self, now_s: u64, request: &Request) -> Result<(), Refusal> {
-        let gives_back = matches!(
+        let is_of_before = matches!(
             request,
             Request::Release(_)
                 | Request::ReleaseActor(_)
                 | Request::Unpin(_)
-                | Request::Cancel(_)
                 | Request::CancelMine
+                | Request::CancelObject(_)
+                | Request::KillActor(_)
+                // The rest of what was announced.
+                | Request::Chunk(_)
+                | Request::Staged { .. }
         );
-        if self.until_s == 0 || now_s < self.until_s || gives_back {
+        if self.until_s == 0 || now_s < self.until_s || is_of_before {
             return Ok(());
         }
         let why = format_args!(
@@ -292,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn after_its_certificate_has_ended_a_client_may_only_give_back() {
+    fn after_its_certificate_has_ended_a_client_may_only_end_what_it_has() {
         let mut caller = caller(THERE, Role::Operator, "*");
         for request in examples::requests() {
             assert_eq!(caller.check_time(u64::MAX, &request), Ok(()), "it has none");
@@ -302,11 +307,20 @@ mod tests {
             assert_eq!(caller.check_time(99, &request), Ok(()));
             let text = format!("{request:?}");
             let name: String = text.chars().take_while(|it| it.is_alphanumeric()).collect();
-            let gives_back = ["Release", "ReleaseActor", "Unpin", "Cancel", "CancelMine"];
+            let is_of_before = [
+                "Release",
+                "ReleaseActor",
+                "Unpin",
+                "CancelMine",
+                "CancelObject",
+                "KillActor",
+                "Chunk",
+                "Staged",
+            ];
             let checked = caller.check_time(100, &request);
             assert_eq!(
                 checked.is_ok(),
-                gives_back.contains(&name.as_str()),
+                is_of_before.contains(&name.as_str()),
                 "{text}"
             );
             if let Err(why) = checked {
