@@ -7,10 +7,13 @@
 //! ([`Grants::check`](wasmrun_engine::Grants::check)).
 
 use serde::{Deserialize, Serialize};
-use wasmrun_model::http::Route;
+use wasmrun_model::http::{HttpHost, Route};
 use wasmrun_model::id::Digest;
+use wasmrun_model::secret::SecretUse;
 use wasmrun_model::trace::TraceContext;
-use wasmrun_model::wire::{self, Argument, Bytes, Entry, Input, Limits, Listen, Terms, Wishes};
+use wasmrun_model::wire::{
+    self, Argument, Bytes, Dir, Entry, Input, Limits, Listen, Net, Terms, Wishes,
+};
 
 /// A task.
 #[derive(Serialize, Deserialize)]
@@ -67,6 +70,62 @@ pub(crate) struct Serve {
     #[serde(with = "grants")]
     grants: wire::Grants,
     is_detached: bool,
+}
+
+/// What was submitted before there were traces, HTTP requests of guests and secrets.
+pub(crate) mod first {
+    use super::*;
+
+    /// A task.
+    #[derive(Serialize, Deserialize)]
+    #[serde(remote = "wire::Submit")]
+    pub(crate) struct Submit {
+        module: Digest,
+        entry: Entry,
+        name: String,
+        values: Vec<Argument>,
+        args: Vec<String>,
+        array_index: Option<u64>,
+        terms: Terms,
+        limits: Limits,
+        #[serde(with = "Grants")]
+        grants: wire::Grants,
+        input: Input,
+        is_watched: bool,
+        is_detached: bool,
+        #[serde(skip)]
+        trace: Option<TraceContext>,
+    }
+
+    /// An actor.
+    #[derive(Serialize, Deserialize)]
+    #[serde(remote = "wire::Create")]
+    pub(crate) struct Create {
+        module: Digest,
+        class: String,
+        values: Vec<Argument>,
+        name: Option<String>,
+        terms: Terms,
+        limits: Limits,
+        #[serde(with = "Grants")]
+        grants: wire::Grants,
+        wishes: Wishes,
+        is_detached: bool,
+        #[serde(skip)]
+        trace: Option<TraceContext>,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(remote = "wire::Grants")]
+    struct Grants {
+        env: Vec<(String, String)>,
+        dirs: Vec<Dir>,
+        net: Net,
+        #[serde(skip)]
+        http: Vec<HttpHost>,
+        #[serde(skip)]
+        secrets: Vec<SecretUse>,
+    }
 }
 
 mod grants {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use wasmrun_control::records::{Form, Record};
 use wasmrun_engine::OutputSource;
 use wasmrun_model::failure::TaskError;
@@ -119,15 +119,70 @@ pub(in crate::server) enum State {
 /// All that can be in a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(in crate::server) enum Kept {
+    /// As the first wasmrun that kept any has written it.
+    Task(
+        #[serde(
+            serialize_with = "FirstStored::serialize",
+            deserialize_with = "FirstStored::boxed"
+        )]
+        Box<Stored>,
+    ),
+    /// Likewise.
+    Actor(
+        #[serde(
+            serialize_with = "FirstStoredActor::serialize",
+            deserialize_with = "FirstStoredActor::boxed"
+        )]
+        Box<StoredActor>,
+    ),
     /// As an older wasmrun has written it.
-    Task(Box<Stored>),
-    /// Likewise.
-    Actor(Box<StoredActor>),
-    /// Likewise.
     TaskOf(wire::Job, Box<Stored>),
     /// The second is whether it has what the task was given.
     TaskFrom(Origin, bool, Box<Stored>),
     ActorFrom(Origin, Box<StoredActor>),
+}
+
+/// What is in [`Kept::Task`]: what a task was submitted with had fewer fields.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Stored")]
+struct FirstStored {
+    name: String,
+    tenant: TenantName,
+    module_bytes: u64,
+    #[serde(with = "submitted::first::Submit")]
+    submit: wire::Submit,
+    losses: u32,
+    ending: Option<Ending>,
+    #[serde(skip)]
+    origin: Option<Origin>,
+    #[serde(skip)]
+    has_given: bool,
+}
+
+impl FirstStored {
+    fn boxed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<Stored>, D::Error> {
+        Self::deserialize(deserializer).map(Box::new)
+    }
+}
+
+/// Likewise, of an actor.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "StoredActor")]
+struct FirstStoredActor {
+    tenant: TenantName,
+    module_bytes: u64,
+    #[serde(with = "submitted::first::Create")]
+    create: wire::Create,
+    restarts_left: u32,
+    state: State,
+    #[serde(skip)]
+    origin: Option<Origin>,
+}
+
+impl FirstStoredActor {
+    fn boxed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Box<StoredActor>, D::Error> {
+        Self::deserialize(deserializer).map(Box::new)
+    }
 }
 
 impl Record for Kept {

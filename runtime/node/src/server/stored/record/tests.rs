@@ -79,12 +79,34 @@ fn a_record_has_these_bytes() {
 }
 
 #[test]
-fn an_actor_that_is_taken_over_stays_in_its_job() {
-    let job = wire::Job {
-        id: DriverId::detached([8; 16]),
-        name: "c".into(),
-        tasks: 1,
+fn a_record_of_the_first_wasmrun_that_kept_any_is_read_and_written_as_it_was() {
+    let mut bytes = b"p\x01\x00\x01f\x01t\xac\x02".to_vec();
+    bytes.extend([9; 32]);
+    bytes.extend(b"\x01\x01f\x00\x01\x00\x00\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00");
+    bytes.extend(b"\x00\x00\x80\x80\x80\x80\x01\x80\x80\x80\x20\x80\x80\x80\x20");
+    bytes.extend(b"\x00\x00\x00\x00\x00\x01\x00\x00");
+    let first = Stored {
+        origin: None,
+        ..stored()
     };
+    assert_eq!(read(&bytes), first);
+    assert_eq!(first.to_value(), bytes);
+
+    let mut bytes = b"p\x01\x01\x01t\xac\x02".to_vec();
+    bytes.extend([9; 32]);
+    // The class, no values, the name, then as above, no wishes.
+    bytes.extend(b"\x01c\x00\x01\x01n\x00\x00\x00\x00\x00\x00\x00");
+    bytes.extend(b"\x00\x80\x80\x80\x80\x01\x80\x80\x80\x20\x80\x80\x80\x20");
+    bytes.extend(b"\x00\x00\x00");
+    let wishes = postcard::to_allocvec(&wire::Wishes::default()).unwrap();
+    bytes.extend(&wishes);
+    bytes.extend(b"\x01\x01\x00");
+    let first = actor(None);
+    assert_eq!(read_actor(&bytes), first);
+    assert_eq!(first.to_value(), bytes);
+}
+
+fn actor(origin: Option<Origin>) -> StoredActor {
     let create = wire::Create {
         module: Digest::from_bytes([9; 32]),
         class: "c".into(),
@@ -97,21 +119,33 @@ fn an_actor_that_is_taken_over_stays_in_its_job() {
         is_detached: true,
         trace: None,
     };
-    let mut stored = StoredActor {
+    StoredActor {
         tenant: "t".parse().unwrap(),
         module_bytes: 300,
         create,
         restarts_left: 1,
         state: State::Arguments,
-        origin: Some(origin(job)),
+        origin,
+    }
+}
+
+/// What is in a record of an actor.
+fn read_actor(bytes: &[u8]) -> StoredActor {
+    match Kept::from_value(bytes).map(Kept::with_origin) {
+        Ok(Kept::Actor(stored) | Kept::ActorFrom(_, stored)) => *stored,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_actor_that_is_taken_over_stays_in_its_job() {
+    let job = wire::Job {
+        id: DriverId::detached([8; 16]),
+        name: "c".into(),
+        tasks: 1,
     };
-    let read = |stored: &StoredActor| match Kept::from_value(&stored.to_value()) {
-        Ok(kept) => match kept.with_origin() {
-            Kept::Actor(stored) | Kept::ActorFrom(_, stored) => *stored,
-            other => panic!("{other:?}"),
-        },
-        Err(error) => panic!("{error}"),
-    };
+    let mut stored = actor(Some(origin(job)));
+    let read = |stored: &StoredActor| read_actor(&stored.to_value());
     assert_eq!(read(&stored), stored);
     // An older wasmrun has not kept it.
     let creation = TaskId::from_bytes([2; 16]);
