@@ -105,6 +105,9 @@ impl Grants {
         secret::check(&self.secrets)?;
         let is_bad = |name: &str| name.is_empty() || name.contains('=');
         if let Some((name, _)) = self.env.iter().find(|(name, _)| is_bad(name)) {
+            // Behind a '=' there may be a value, which no error has.
+            let end = name.char_indices().skip(1).find(|(_, c)| *c == '=');
+            let name = &name[..end.map_or(name.len(), |(at, _)| at + 1)];
             return Err(GrantError::Variable(name.chars().take(40).collect()));
         }
         let mut names = BTreeSet::new();
@@ -465,8 +468,13 @@ mod tests {
             ..Grants::default()
         };
         assert_eq!(of("TOKEN").check(), Ok(()));
-        for bad in ["=TOKEN", "=/run/secrets/key", "", "A=B"] {
-            let refused = Err(GrantError::Variable(bad.to_owned()));
+        for (bad, shown) in [
+            ("=TOKEN", "=TOKEN"),
+            ("=/run/secrets/key", "=/run/secrets/key"),
+            ("", ""),
+            ("A=hunter2", "A="),
+        ] {
+            let refused = Err(GrantError::Variable(shown.to_owned()));
             assert_eq!(of(bad).check(), refused);
         }
         let twice = Grants {
