@@ -66,7 +66,7 @@ pub use identity::{
 };
 pub use network::{Network, StartError};
 pub use peer::{Peer, PeerInfo, Tally, Traffic};
-pub use pem::{PemError, PemPart, server_tls};
+pub use pem::{PemError, PemPart, certificates, server_tls};
 pub use service::{Protocol, Service};
 pub use session::{Session, SessionReader, SessionWriter};
 pub use streams::ByteStream;

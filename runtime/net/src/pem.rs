@@ -1,6 +1,6 @@
 //! TLS of servers whose certificate an operator gives, in PEM.
 //!
-//! Owns what is said of one that cannot be used. Must not: read files.
+//! Owns what is said of one that cannot be used, and taking certificates apart from keys. Must not: read files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -79,6 +79,19 @@ pub fn server_tls(cert: &[u8], key: &[u8], protocols: &[&[u8]]) -> Result<Server
     Ok(config)
 }
 
+/// The certificates of PEM that may hold more, such as a private key.
+pub fn certificates(pem: &[u8]) -> Vec<u8> {
+    let mut is_one = false;
+    let lines = pem.split_inclusive(|byte| matches!(byte, b'\n' | b'\r'));
+    let kept = lines.filter(|line| {
+        is_one |= line.starts_with(b"-----BEGIN CERTIFICATE-----");
+        let is_kept = is_one;
+        is_one &= !line.starts_with(b"-----END CERTIFICATE-----");
+        is_kept
+    });
+    kept.flatten().copied().collect()
+}
+
 /// What is wrong with PEM that is to have this in it.
 fn pem_text(error: pem::Error, what: &str) -> String {
     match error {
@@ -93,5 +106,26 @@ fn pem_text(error: pem::Error, what: &str) -> String {
             "what is between two lines -----BEGIN and -----END is not base64".to_owned()
         }
         error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_are_taken_apart_from_keys() {
+        let block = |kind: &str, text: &str| {
+            format!("-----BEGIN {kind}-----\n{text}\n-----END {kind}-----\n")
+        };
+        let [one, two] = ["b25l", "dHdv"].map(|it| block("CERTIFICATE", it));
+        let key = block("PRIVATE KEY", "a2V5");
+        let file = format!("{key}Bag Attributes\n{one}{key}{two}{key}");
+        assert_eq!(certificates(file.as_bytes()), (one + &two).into_bytes());
+        let file = file.replace('\n', "\r");
+        let kept = certificates(file.as_bytes());
+        let kept = String::from_utf8(kept).unwrap();
+        assert!(kept.contains("dHdv") && !kept.contains("a2V5"), "{kept:?}");
+        assert_eq!(certificates(key.as_bytes()), b"");
     }
 }

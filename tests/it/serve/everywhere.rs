@@ -252,8 +252,12 @@ fn a_service_with_tls_is_at_every_node_and_there_again_when_all_were_stopped() {
     let [mut a, mut b, mut c] = three();
     let dir = scratch();
     let (cert, key) = certificate(dir.path());
+    // One file for both is common.
+    let parts = [&key, &cert].map(|it| std::fs::read_to_string(it).expect("it is there"));
+    let both = dir.path().join("both.pem").display().to_string();
+    std::fs::write(&both, parts.concat()).expect("there is room");
     let served = b.serve(&guest("web"));
-    let served = served.args(tls(&cert, &key)).run();
+    let served = served.args(tls(&both, &both)).run();
     assert_eq!(served.code, Some(0), "{served}");
     let said = format!("serving shop at https://{}\n", b.at);
     assert_eq!(served.stdout_text(), said);

@@ -18,7 +18,7 @@ use wasmrun_model::units::ms;
 use wasmrun_model::wire::{
     List, Listen, Refusal, RefusalKind, Response, Rows, Serve, ServiceRow, Silent, What,
 };
-use wasmrun_net::ByteStream;
+use wasmrun_net::{ByteStream, certificates};
 
 use super::services::{MOST_SERVICES, Running, scheme, tls_of};
 use crate::cluster::{ServiceKey, ServiceRecord, ServicesError, Wanted};
@@ -453,7 +453,9 @@ impl Session {
             .ok_or_else(|| usage("the module is not in the node's state folder: see its log"))?;
         // What no node could use is refused before any tries.
         tls_of(&serve).map_err(|why| refusal(RefusalKind::Usage, why))?;
-        if let Some((_, private)) = &mut serve.tls {
+        if let Some((certs, private)) = &mut serve.tls {
+            // Many files have the key, too.
+            certs.0 = certificates(&certs.0);
             *private = cluster.seal_key(&key, private).await.map_err(refused)?;
         }
         let record = ServiceRecord {
