@@ -77,7 +77,8 @@ pub(crate) enum ServicesError {
     Unfit(String),
     /// It has too many options.
     #[error(
-        "the record of the service would have {0} bytes, and {most} are kept at most: give it fewer routes or variables",
+        "the record of the service would have {0} bytes, and {most} are kept at most: give it fewer routes, variables or \
+         certificates",
         most = MOST_BYTES
     )]
     TooLarge(usize),
@@ -150,6 +151,7 @@ impl Services {
                 if before.ending_ms.is_none() {
                     may_replace(&before).map_err(ServicesError::Unfit)?;
                     // As at nodes that have it already, also at those that come later.
+                    record.serve.hosts.clone_from(&before.serve.hosts);
                     record.serve.most_running = before.serve.most_running;
                     record.serve.most_waiting = before.serve.most_waiting;
                     record.serve.patience_ms = before.serve.patience_ms;
@@ -446,7 +448,13 @@ mod tests {
         heard.wait_for(is_first).await.unwrap();
         let refused = there.publish(new(2), |_| Err("no".into())).await;
         assert!(matches!(refused, Err(ServicesError::Unfit(_))));
-        assert_eq!(there.publish(new(2), |_| Ok(())).await.unwrap(), 2);
+        let mut second = new(2);
+        second.serve.hosts = vec!["shop".into()];
+        second.serve.most_waiting = 9;
+        assert_eq!(there.publish(second, |_| Ok(())).await.unwrap(), 2);
+        // What no node changes is as it was, also for those that come later.
+        let serve = there.get(&key).unwrap().serve.clone();
+        assert_eq!(serve, new(2).serve);
         // One that lives keeps its name.
         there.remove(&key).await.unwrap();
         assert_eq!(there.get(&key).unwrap().serve.module, new(2).serve.module);
