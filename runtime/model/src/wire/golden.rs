@@ -546,7 +546,7 @@ fn secrets() {
     assert_bytes(set, "37 01 4b 01 07");
     assert_bytes(Request::RemoveSecret(name.clone()), "38 01 4b");
     assert_bytes(Request::Secrets, "39");
-    assert_bytes(Request::RotateSecrets, "3b");
+    assert_bytes(Request::RotateSecrets, "3a");
     let row = SecretRow {
         name,
         tenant: "t".parse().unwrap(),
