@@ -1,0 +1,142 @@
+//! Records of clients, and what becomes of them.
+
+use super::*;
+
+fn client(n: u8) -> ClientId {
+    ClientId::from_bytes([n; 16])
+}
+
+#[test]
+fn a_record_has_these_bytes_and_reads_as_it_was_written() {
+    let known = Known {
+        name: Some("ci".into()),
+        since_s: Some(1),
+        issued_s: Some(2),
+        ..Known::default()
+    };
+    let value = known.to_value();
+    let text = r#"{"name":"ci","since_s":1,"issued_s":2}"#;
+    assert_eq!(&value[..2], b"j\x01");
+    assert_eq!(std::str::from_utf8(&value[2..]), Ok(text));
+    assert_eq!(Known::from_value(&value), Ok(known));
+    // What a later version adds is skipped.
+    let later = Known::from_value(b"j\x01{\"revoked_s\":3,\"by\":1}").unwrap();
+    assert_eq!(later.revoked_s, Some(3));
+    let viewer = Known {
+        role: Some(Role::Viewer),
+        tenants: Some("a,b".parse().unwrap()),
+        ..Known::default()
+    };
+    let value = viewer.to_value();
+    let text = r#"{"role":"viewer","tenants":"a,b"}"#;
+    assert_eq!(std::str::from_utf8(&value[2..]), Ok(text));
+    assert_eq!(Known::from_value(&value), Ok(viewer.clone()));
+    // Who has a certificate that says nothing is listed as what it is taken for.
+    let rows = rows(vec![(client(1), viewer), (client(2), Known::default())], 0);
+    let shown = |at: usize| (rows[at].role, rows[at].tenants.to_string());
+    assert_eq!(shown(0), (Role::Viewer, "a,b".to_owned()));
+    assert_eq!(shown(1), (Role::Submitter, "*".to_owned()));
+    assert_eq!(client_of(&records::client(client(7))), Some(client(7)));
+    assert_eq!(client_of(b"clients/x"), None);
+}
+
+#[test]
+fn who_is_meant() {
+    let known = |name: Option<&str>, revoked_s| Known {
+        name: name.map(Into::into),
+        revoked_s,
+        ..Known::default()
+    };
+    let all = [
+        (client(0xa1), known(Some("ci"), Some(1))),
+        (client(0xa2), known(Some("ci"), None)),
+        (client(0xb1), known(Some("a1"), None)),
+        (client(0xc1), known(Some("two"), None)),
+        (client(0xc2), known(Some("two"), None)),
+    ];
+    for (text, id) in [("ci", 0xa2), ("a1", 0xb1), ("A1a", 0xa1), ("b", 0xb1)] {
+        assert_eq!(meant(text, &all).unwrap(), client(id), "{text}");
+    }
+    for text in ["", "x", "ci2"] {
+        let error = meant(text, &all).unwrap_err();
+        assert!(matches!(error, ClientsError::Unknown(_)), "{text}: {error}");
+    }
+    for text in ["c", "two"] {
+        let error = meant(text, &all).unwrap_err().to_string();
+        assert!(error.contains("more than one"), "{error}");
+    }
+}
+
+#[test]
+fn a_key_has_no_certificates_that_say_different_things() {
+    let lifetime = LIFETIME.as_secs();
+    let access = |role| Access {
+        name: "ann".into(),
+        role,
+        tenants: "a".parse().unwrap(),
+    };
+    let (operator, viewer) = (access(Role::Operator), access(Role::Viewer));
+    let login = |access, until_s| Login {
+        name: Some("ann"),
+        access,
+        until_s,
+    };
+    let mut known = Known::default();
+    known.log_in(&login(Some(&operator), None), 100);
+    let first = known.clone();
+    // A weaker one, one that says nothing, the same of a person, which ends sooner, and one with another name.
+    for other in [
+        login(Some(&viewer), None),
+        login(None, None),
+        login(Some(&operator), Some(200)),
+        Login {
+            name: Some("bob"),
+            ..login(Some(&operator), None)
+        },
+    ] {
+        known.log_in(&other, 150);
+        assert_eq!(known, first);
+        assert!(!known.says(&other));
+    }
+    // The answer to the first was lost.
+    let again = login(Some(&operator), None);
+    known.log_in(&again, 150);
+    assert!(known.says(&again) && known.issued_s == Some(150));
+    // It has ended.
+    let bob = |until_s| Login {
+        name: Some("bob"),
+        ..login(Some(&viewer), Some(until_s))
+    };
+    known.log_in(&bob(lifetime + 300), 150 + lifetime);
+    assert!(known.says(&bob(0)));
+    assert_eq!(known.ends_s(), Some(lifetime + 300));
+    known.log_in(&bob(lifetime + 200), 160 + lifetime);
+    assert_eq!(known.ends_s(), Some(lifetime + 300), "the longer one holds");
+}
+
+#[test]
+fn a_client_is_remembered_as_long_as_a_certificate_of_it_may_be_valid() {
+    let lifetime = LIFETIME.as_secs();
+    let known = |issued_s, revoked_s| Known {
+        issued_s,
+        revoked_s,
+        ..Known::default()
+    };
+    let issued = known(Some(100), None);
+    assert_eq!(issued.state(99 + lifetime), "valid");
+    assert_eq!(issued.state(100 + lifetime), "expired");
+    assert!(!issued.is_over(99 + lifetime + REMEMBERED_S));
+    assert!(issued.is_over(100 + lifetime + REMEMBERED_S));
+    // Nobody knows until when a certificate of it may be valid: it stays revoked.
+    let revoked = known(None, Some(100));
+    assert_eq!(revoked.state(100 + lifetime), "revoked");
+    assert!(!revoked.is_over(u64::MAX));
+    assert!(!known(None, None).is_over(u64::MAX));
+    // What came of a login ends sooner.
+    let person = Known {
+        until_s: Some(200),
+        ..known(Some(100), None)
+    };
+    assert_eq!((person.state(199), person.state(200)), ("valid", "expired"));
+    assert!(person.is_over(200 + REMEMBERED_S));
+}
