@@ -224,7 +224,8 @@ async fn write(
                 Some(frame) => batch.push(frame),
                 None => return,
             },
-            () = routes.has_dropped.notified() => {}
+            // Who drops one result often makes the next call: that goes in the same write, in front of it.
+            () = routes.has_dropped.notified() => tokio::task::yield_now().await,
         }
         let dropped = released(&routes);
         // Frames that name what was dropped were sent before: they are among the first of those that there
@@ -384,6 +385,27 @@ mod tests {
         answer(&mut socket, get.id, chunk).await;
         let last = next(&mut socket).await;
         assert!(matches!(last.message, Request::Release(_)), "{last:?}");
+    }
+
+    #[tokio::test]
+    async fn a_request_goes_in_front_of_what_was_dropped_just_before() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (_reader, writer) = ours.into_split();
+        let (frames, queue) = mpsc::channel(FRAMES_OUT);
+        let routes = Routes::new();
+        let writing = tokio::spawn(write(writer, queue, routes.clone()));
+        // It waits for something to write.
+        tokio::task::yield_now().await;
+        drop(routes.pin(7));
+        // Another task, which runs behind the writer's.
+        let message = Request::Status;
+        let call = wire::encode(&Frame { id: 1, message }).unwrap();
+        tokio::spawn(async move { frames.send(call).await });
+        let first = next(&mut theirs).await;
+        assert!(matches!(first.message, Request::Status), "{first:?}");
+        let second = next(&mut theirs).await;
+        assert!(matches!(second.message, Request::Unpin(_)), "{second:?}");
+        writing.abort();
     }
 
     #[tokio::test]
