@@ -12,10 +12,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use wasmrun_client::GetError;
-use wasmrun_client::queue::Outcome;
+use wasmrun_client::queue::{Outcome, Wanted};
 
 use crate::failure;
-use crate::options::seconds;
 use crate::refs::Ref;
 use crate::session::Shared;
 
@@ -64,6 +63,17 @@ impl Completions {
     }
 }
 
+/// A value that is awaited, before its loop is known: its call is about to be sent, and the value is asked for together with that.
+#[pyclass(frozen, module = "wasmrun._wasmrun")]
+pub(crate) struct Early(Mutex<Option<Wanted>>);
+
+impl Early {
+    pub(crate) fn new(object: &Ref) -> Self {
+        let wanted = Wanted::new(object.slot.clone(), None);
+        Self(Mutex::new(Some(wanted)))
+    }
+}
+
 #[pymethods]
 impl Completions {
     /// What can be read when something is done.
@@ -71,14 +81,13 @@ impl Completions {
         self.bell.as_raw_fd()
     }
 
-    /// Asks for the values of these, all of them.
-    fn get(&self, id: u64, refs: Vec<Py<Ref>>, timeout: Option<f64>) -> PyResult<()> {
+    /// Asks for the value of this.
+    fn get(&self, id: u64, object: Py<Ref>, early: &Bound<'_, Early>) -> PyResult<()> {
         self.shared.check()?;
-        let timeout = timeout.map(seconds).transpose()?;
-        let values = self
-            .shared
-            .clone()
-            .values(self.shared.slots(&refs)?, timeout);
+        let refs = vec![object];
+        let slots = self.shared.slots(&refs)?;
+        let early = early.get().0.lock().take();
+        let values = self.shared.clone().values(slots, None, early);
         let inner = self.inner.clone();
         self.shared.spawn(async move {
             let found = values.await;

@@ -29,7 +29,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _wasmrun {
     #[pymodule_export]
-    use crate::asynchronous::Completions;
+    use crate::asynchronous::{Completions, Early};
     #[pymodule_export]
     use crate::group::Group;
     #[pymodule_export]

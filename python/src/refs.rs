@@ -12,6 +12,7 @@ use wasmrun_client::Future;
 use wasmrun_client::queue::Slot;
 use wasmrun_model::value::{Handle, ValueType};
 
+use crate::asynchronous::Early;
 use crate::convert::Named;
 use crate::failure;
 use crate::module::{Method, Methods};
@@ -125,8 +126,11 @@ impl Ref {
     }
 
     fn __await__<'py>(slf: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.get().shared.check()?;
+        // First of all: its call may not be sent yet.
+        let early = Early::new(slf.get());
         let make = slf.py().import("wasmrun._asyncio")?.getattr("one")?;
-        make.call1((slf,))?.call_method0("__await__")
+        make.call1((slf, early))?.call_method0("__await__")
     }
 
     #[classmethod]

@@ -397,7 +397,7 @@ impl Session {
         let slots = self.0.slots(&refs)?;
         let found = self
             .0
-            .wait(py, self.0.clone().values(slots.clone(), timeout));
+            .wait(py, self.0.clone().values(slots.clone(), timeout, None));
         let found = found.inspect_err(|_| {
             // Ctrl-C: nobody waits for these any more.
             self.0.spawn(async move {

@@ -12,15 +12,19 @@ use wasmrun_client::{Future, GetError};
 use crate::session::Shared;
 
 impl Shared {
-    /// The values of these, once all are there.
+    /// The values of these, once all are there; `early` if it is one, and was wanted before, without a limit of time.
     pub(crate) fn values(
         self: Arc<Self>,
         slots: Vec<(Arc<Slot>, bool)>,
         timeout: Option<Duration>,
+        early: Option<Wanted>,
     ) -> impl std::future::Future<Output = Result<Vec<Outcome>, GetError>> + Send + 'static {
         // At once: its call may not be sent yet.
         let alone = match &slots[..] {
-            [(slot, is_known)] => Some((Wanted::new(slot.clone(), timeout), *is_known)),
+            [(slot, is_known)] => {
+                let wanted = early.unwrap_or_else(|| Wanted::new(slot.clone(), timeout));
+                Some((wanted, *is_known))
+            }
             _ => None,
         };
         async move {

@@ -1,5 +1,6 @@
 """How a session begins, and what people see of one."""
 
+import asyncio
 import inspect
 import io
 import os
@@ -12,7 +13,7 @@ import pytest
 import wasmrun
 from conftest import python
 from programs import Keeper
-from wasmrun import _module
+from wasmrun import _asyncio, _module, _wasmrun
 from wasmrun._node import program
 
 
@@ -59,6 +60,21 @@ def test_a_child_begins_a_session_of_its_own(tmp_path):
         XDG_RUNTIME_DIR=str(tmp_path),
     )
     assert ended.stdout == "2\n[1, 2, 3, 4]\n2\n", ended
+
+
+def test_what_is_awaited_is_asked_for_before_its_loop_is_looked_for(graph, monkeypatch):
+    given, one = [], _asyncio.one
+    monkeypatch.setattr(_asyncio, "one", lambda ref, early: given.append(early) or one(ref, early))
+
+    async def call():
+        return await graph.add.remote(1, 1)
+
+    assert asyncio.run(call()) == 2
+    assert [type(early) for early in given] == [_wasmrun.Early]
+    # Who asked for it early may be gone.
+    ref = graph.add.remote(1, 2)
+    ref.__await__().close()
+    assert ref.get() == 3
 
 
 class Terminal(io.StringIO):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from . import _wasmrun
@@ -28,9 +27,9 @@ class _Bridge:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._is_watched = False
 
-    def ask(self, refs: list[ObjectRef[Any]], timeout: float | None) -> asyncio.Future[Any]:
+    def ask(self, ref: ObjectRef[Any], early: _wasmrun.Early) -> asyncio.Future[Any]:
         loop, number = asyncio.get_running_loop(), next(self._ids)
-        self._completions.get(number, refs, timeout)
+        self._completions.get(number, ref, early)
         future = self._waiting[number] = loop.create_future()
         future.add_done_callback(lambda _: self._forget(number))
         if not self._is_watched:
@@ -73,15 +72,7 @@ def _bridge(session: _wasmrun.Session) -> _Bridge:
     return found
 
 
-async def several(refs: Iterable[ObjectRef[T]], timeout: float | None = None) -> list[T]:
-    """The values of these, once all are there."""
-    refs = list(refs)
-    if not refs:
-        return []
-    values: list[T] = await _bridge(refs[0]._session).ask(refs, timeout)
-    return values
-
-
-async def one(ref: ObjectRef[T]) -> T:
+async def one(ref: ObjectRef[T], early: _wasmrun.Early) -> T:
     """The value of this, once it is there."""
-    return (await several([ref]))[0]
+    values: list[T] = await _bridge(ref._session).ask(ref, early)
+    return values[0]
