@@ -16,6 +16,7 @@ import numpy
 import pytest
 
 import wasmrun
+from wasmrun import _data
 from programs import Color, Keeper, LOCK, Pair, Point, Rights, Wrong, add, echo, kind
 
 pytestmark = pytest.mark.usefixtures("session")
@@ -202,6 +203,24 @@ def test_a_class_that_fails_spoils_no_others():
         kind.remote(NotThere("x")).get()
     assert kind.remote(Point(1)).get() == ("Point", 1)
     assert kind.remote(wasmrun.put(Pair(1, "x"))).get() == ("Pair", None)
+
+
+def test_lengths_have_as_many_bytes_as_they_need():
+    def read(data):
+        return _data.Reader(data, lambda *_: None, lambda *_: type(None), lambda *_: None).read()
+
+    for length in (0, 1, 127, 128, 300, (1 << 14) - 1, 1 << 14, 1 << 21):
+        written = _data.Writer(lambda _: None, lambda _: ("", "")).write(b"x" * length)
+        assert read(written) == b"x" * length
+        with pytest.raises(ValueError, match="cut off"):
+            read(written[:-1])
+    for cut in (b"", b"b", b"b\x80", b"l\x01"):
+        with pytest.raises(ValueError, match="cut off"):
+            read(cut)
+    with pytest.raises(ValueError, match="too many bytes"):
+        read(b"b" + b"\x80" * 10 + b"\x01")
+    for long in ("x" * 127, "x" * 128, list(range(300))):
+        assert echo.remote(long).get() == long
 
 
 @dataclasses.dataclass

@@ -208,6 +208,7 @@ def test_actors():
     counter = Counter.remote(5)
     assert wasmrun.get([counter.add.remote(n) for n in range(4)]) == [5, 6, 8, 11]
     assert counter.later.remote(1).get() == 12
+    assert counter.add is counter.add
     with pytest.raises(Wrong):
         counter.fail.remote().get()
     assert counter.add.remote(add.remote(1, 1)).get() == 13

@@ -464,7 +464,7 @@ class Reader:
 
     def read(self) -> Any:
         """The value. `ValueError` if these bytes are none."""
-        if bytes(self._data[:1]) == b"P":
+        if self._data and self._data[0] == ord("P"):
             self._at += 1
             count = int.from_bytes(self._take(2), "little")
             self._programs = [int.from_bytes(self._take(4), "little") for _ in range(count)]
@@ -487,10 +487,21 @@ class Reader:
         if self._memory < 0:
             raise ValueError(f"it would take more than {MEMORY_RATIO} times its bytes of memory")
 
+    def _byte(self) -> int:
+        at = self._at
+        if at >= len(self._data):
+            raise ValueError("the value is cut off")
+        self._at = at + 1
+        return self._data[at]
+
     def _number(self) -> int:
-        number = shift = 0
+        number = self._byte()
+        if number < 128:
+            return number
+        number &= 127
+        shift = 7
         while True:
-            byte = self._take(1)[0]
+            byte = self._byte()
             number |= (byte & 127) << shift
             if byte < 128:
                 return number
@@ -527,7 +538,7 @@ class Reader:
         return members
 
     def _value(self) -> Any:
-        tag = self._take(1)[0]
+        tag = self._byte()
         read = _READERS.get(tag)
         if read is None:
             raise ValueError(f"there is no value of kind {tag}")
@@ -546,7 +557,7 @@ class Reader:
         return number
 
     def _array(self) -> Any:
-        kind = chr(self._take(1)[0])
+        kind = chr(self._byte())
         if kind not in _SIZES:
             raise ValueError(f"there are no buffers of {kind!r}")
         shape = tuple(self._number() for _ in range(self._number()))
@@ -559,7 +570,7 @@ class Reader:
         return self._buffer(kind, shape, self._take(size))
 
     def _integer(self) -> int:
-        if self._take(1)[0] != ord("i"):
+        if self._byte() != ord("i"):
             raise ValueError("expected an int")
         return self._int()
 

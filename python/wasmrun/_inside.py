@@ -60,7 +60,9 @@ class PythonActor:
     def __getattr__(self, name: str) -> PythonMethod:
         if name.startswith("_") or (self._methods and name not in self._methods.split(",")):
             raise AttributeError(f"the actor has no method '{name}'; it has {self._methods}")
-        return PythonMethod(self._inside, self._program, name, self._actor.call)
+        # From now on it is an attribute like others, and is not made for each call.
+        made = self.__dict__[name] = PythonMethod(self._inside, self._program, name, self._actor.call)
+        return made
 
     def __dir__(self) -> list[str]:
         return self._methods.split(",")

@@ -168,6 +168,8 @@ def raised(error: Any) -> Exception:
 
 def number(value: int) -> bytes:
     """A length as postcard has it."""
+    if value < 128:
+        return bytes((value,))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)
@@ -254,6 +256,8 @@ def crossing(write: Callable[[_data.Writer], bytes]) -> tuple[bytes, list[bytes]
         return module, name
 
     written = write(_data.Writer(ref, name))
+    if not (of_objects or of_actors or programs):
+        return b"".join((number(len(written)), written, b"\0\0")), []
     written = _data.with_programs([len(of_objects) + at for at in range(len(programs))], written)
     of_objects += [program.name() for program in programs]
     parts = [number(len(written)), written, number(len(of_objects)), *of_objects]
@@ -268,7 +272,7 @@ def call_data(args: tuple[Any, ...], kwargs: dict[str, Any], function: str) -> t
 def resolved(given: Any) -> Any:
     """Arguments, where objects stand for their values."""
     args, kwargs = given
-    args = tuple(it.get() if isinstance(it, ObjectRef) else it for it in args)
+    args = tuple([it.get() if isinstance(it, ObjectRef) else it for it in args])
     kwargs = {name: it.get() if isinstance(it, ObjectRef) else it for name, it in kwargs.items()}
     return args, kwargs
 
