@@ -84,7 +84,7 @@ impl Exchange {
                     Entry::Function(index) => Some(job.module.function(index).full_name()),
                 };
                 let order = self.job_order(&job.name, &job.module, &job.limits, &job.grants);
-                Deed::Task(JobOrder { function, ..order })
+                Deed::Task(Box::new(JobOrder { function, ..order }))
             }
             Work::Create(actor) => {
                 self.generation_begins(actor, attempt, &call);
@@ -195,7 +195,7 @@ impl Exchange {
         };
         let (order, create) = match deed {
             Deed::Call(order) => return self.call_arrived(arriving, call, &order),
-            Deed::Task(order) => (order, None),
+            Deed::Task(order) => (*order, None),
             Deed::Create(create) => (create.job.clone(), Some(create)),
         };
         let state = create.as_ref().and_then(|create| create.state.as_ref());

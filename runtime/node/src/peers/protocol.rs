@@ -196,7 +196,7 @@ pub(crate) struct Place {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Deed {
     /// A function or a program.
-    Task(JobOrder),
+    Task(Box<JobOrder>),
     /// Begin a generation of an actor.
     Create(Box<CreateOrder>),
     /// Call an actor.

@@ -248,6 +248,8 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn record(number: u8, tenant: &str) -> Record {
