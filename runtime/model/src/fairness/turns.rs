@@ -3,7 +3,8 @@
 //! Owns what waits, and which of it is next. Must not: send anything, read a clock.
 //!
 //! Invariants: of one tenant first come, first served; of tenants that always wait each gets of its row what its weight says, to a
-//! piece of each; who had nothing to send for a while is not paid for that.
+//! piece of each; who had nothing to send for a while is not paid for that; what is kept of those for whom nothing waits is
+//! bounded.
 //!
 //! Source: Goyal, Vin and Cheng, "Start-time Fair Queueing: A Scheduling Algorithm for Integrated Services Packet Switching
 //! Networks", SIGCOMM 1996, with its hierarchy: each row of the tree has a virtual time, the start of what it has served last.
@@ -15,6 +16,9 @@ use super::tenant::TenantName;
 
 /// How fine virtual time is: a byte of the smallest weight, and of the largest.
 const FINER: u128 = 1 << 34;
+
+/// Of how many that have nothing to send it is kept, about, what they have sent.
+const MOST_IDLE: usize = 256;
 
 /// What waits for its turn.
 #[derive(Debug)]
@@ -48,8 +52,14 @@ impl<T> Turns<T> {
         waiting.push_back((bytes, what));
     }
 
-    /// What is next.
-    pub fn pop(&mut self, parts: &Parts) -> Option<T> {
+    /// What is next of what has not gone meanwhile. What has gone counts for nobody.
+    pub fn pop(&mut self, parts: &Parts, is_gone: impl Fn(&T) -> bool) -> Option<T> {
+        self.waiting.retain(|_, all| {
+            while all.front().is_some_and(|(_, what)| is_gone(what)) {
+                all.pop_front();
+            }
+            !all.is_empty()
+        });
         let mut among: Vec<TenantName> = self.waiting.keys().cloned().collect();
         let (mut path, mut row) = (Vec::new(), String::new());
         // Down to the own work of one tenant.
@@ -79,7 +89,24 @@ impl<T> Turns<T> {
             self.times.insert((depth, row), begin);
             self.finishes.insert((depth, seat), finish);
         }
+        let rows = TenantName::MAX_PARTS + 1;
+        if self.finishes.len() > MOST_IDLE + 2 * rows * self.waiting.len() {
+            self.forget_idle();
+        }
         Some(what)
+    }
+
+    /// Forgets what those have sent for whom nothing waits: each is ahead by one piece at most.
+    fn forget_idle(&mut self) {
+        let names = self.waiting.keys().map(TenantName::as_str);
+        let seats =
+            |name| (0..=TenantName::MAX_PARTS).map(move |depth| (depth, start(name, depth)));
+        let busy: BTreeSet<(usize, &str)> = names.flat_map(seats).collect();
+        self.finishes
+            .retain(|(depth, seat), _| busy.contains(&(*depth, seat.as_str())));
+        // The row of a depth is a seat of the one before.
+        self.times
+            .retain(|(depth, row), _| *depth == 0 || busy.contains(&(*depth - 1, row.as_str())));
     }
 
     /// Forgets who has sent what: for when nothing waits and all is sent.
@@ -109,6 +136,10 @@ mod tests {
         parts
     }
 
+    fn pop<T>(turns: &mut Turns<T>, parts: &Parts) -> Option<T> {
+        turns.pop(parts, |_| false)
+    }
+
     #[test]
     fn one_that_comes_late_waits_for_one_turn_and_is_not_paid_for_before() {
         let (parts, mut turns) = (Parts::default(), Turns::default());
@@ -116,12 +147,12 @@ mod tests {
             turns.push(&name("a"), 10, ("a", at));
         }
         for at in 0..4 {
-            assert_eq!(turns.pop(&parts), Some(("a", at)));
+            assert_eq!(pop(&mut turns, &parts), Some(("a", at)));
         }
         for at in 0..3 {
             turns.push(&name("b"), 10, ("b", at));
         }
-        let order: Vec<_> = std::iter::from_fn(|| turns.pop(&parts))
+        let order: Vec<_> = std::iter::from_fn(|| pop(&mut turns, &parts))
             .map(|it| it.0)
             .collect();
         assert_eq!(order.concat(), "bababaa");
@@ -137,9 +168,40 @@ mod tests {
                 turns.push(&name(tenant), 1, tenant);
             }
         }
-        let first: Vec<_> = (0..120).filter_map(|_| turns.pop(&parts)).collect();
+        let first: Vec<_> = (0..120).filter_map(|_| pop(&mut turns, &parts)).collect();
         let of = |tenant: &str| first.iter().filter(|it| **it == tenant).count();
         assert_eq!(["org", "org/x", "web"].map(of), [20, 60, 40]);
+    }
+
+    #[test]
+    fn what_has_gone_counts_for_nobody() {
+        let (parts, mut turns) = (Parts::default(), Turns::default());
+        for at in 0..4 {
+            turns.push(&name("a"), 10, ("a", at));
+        }
+        turns.push(&name("b"), 10, ("b", 4));
+        let mut order = Vec::new();
+        while let Some(next) = turns.pop(&parts, |it| it.1 < 3) {
+            order.push(next);
+        }
+        assert_eq!(order, [("a", 3), ("b", 4)]);
+        turns.push(&name("a"), 10, ("a", 5));
+        assert_eq!(turns.pop(&parts, |_| true), None);
+        assert!(turns.is_empty());
+    }
+
+    #[test]
+    fn of_tenants_that_come_and_go_little_is_kept() {
+        let (parts, mut turns) = (Parts::default(), Turns::default());
+        turns.push(&name("org/first"), 10, 0);
+        for at in 1..2_000 {
+            turns.push(&name(&format!("org/{at}")), 10, at);
+            turns.push(&name(&format!("{at}/x")), 10, at);
+            assert!(pop(&mut turns, &parts).is_some() && pop(&mut turns, &parts).is_some());
+            assert!(!turns.is_empty());
+            let most = 2 * (MOST_IDLE + 10);
+            assert!(turns.finishes.len() <= most && turns.times.len() <= most);
+        }
     }
 
     proptest! {
@@ -161,7 +223,7 @@ mod tests {
             }
             let mut sent: BTreeMap<&str, u64> = BTreeMap::new();
             for _ in 0..sizes.len() {
-                let (tenant, size) = turns.pop(&parts).unwrap();
+                let (tenant, size) = pop(&mut turns, &parts).unwrap();
                 *sent.entry(tenant).or_default() += size;
                 for (a, of_a) in &named {
                     for (b, of_b) in &named {

@@ -95,7 +95,8 @@ impl Gate {
             if !self.has_place(line) {
                 return;
             }
-            let Some((places, next)) = line.waiting.pop(parts) else {
+            let waits_no_longer = |(_, next): &(usize, oneshot::Sender<Turn>)| next.is_closed();
+            let Some((places, next)) = line.waiting.pop(parts, waits_no_longer) else {
                 if line.taken == 0 {
                     line.waiting.clear();
                     if line.takers.is_empty() {
@@ -106,7 +107,7 @@ impl Gate {
             };
             line.taken += places;
             drop(lines);
-            // Who waits no longer gives it back at once.
+            // Who has left just now gives it back at once.
             let _ = next.send(self.turn(node, places));
         }
     }
@@ -232,6 +233,26 @@ mod tests {
         drop(b);
         assert!(!is_pending(next.as_mut()));
         assert!(!is_pending(pin!(a.turn(10, 1))));
+    }
+
+    #[test]
+    fn many_who_left_take_no_places_one_after_the_other() {
+        let gate = Gate::new(1, true);
+        let [a, b] = ["a", "b"].map(|it| gate.enter(NODE, &it.parse().unwrap()));
+        let mut first = Box::pin(a.turn(10, 1));
+        let Poll::Ready(turn) = poll(first.as_mut()) else {
+            panic!("there is a place")
+        };
+        let mut gone: Vec<_> = (0..50_000).map(|_| Box::pin(a.turn(10, 1))).collect();
+        assert!(gone.iter_mut().all(|it| is_pending(it.as_mut())));
+        let mut of_b = Box::pin(b.turn(1_000, 1));
+        let mut of_a = Box::pin(a.turn(10, 1));
+        assert!(is_pending(of_b.as_mut()) && is_pending(of_a.as_mut()));
+        drop(gone);
+        drop(turn);
+        assert!(!is_pending(of_a.as_mut()), "what had gone was not sent");
+        drop(of_a);
+        assert!(!is_pending(of_b.as_mut()));
     }
 
     #[test]
