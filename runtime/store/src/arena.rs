@@ -132,6 +132,12 @@ impl Arena {
             .map(|(tenant, pools)| (tenant, pools.used))
     }
 
+    /// The same from this name on, in the order of names.
+    pub(crate) fn used_from(&self, from: &TenantName) -> impl Iterator<Item = (&TenantName, u64)> {
+        let all = self.tenants.range(from.clone()..);
+        all.map(|(tenant, pools)| (tenant, pools.used))
+    }
+
     /// What of the capacity a tenant uses.
     pub(crate) fn used_of(&self, tenant: &TenantName) -> u64 {
         self.tenants.get(tenant).map_or(0, |it| it.used)

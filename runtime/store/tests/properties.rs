@@ -43,6 +43,7 @@ enum Step {
     CloneView { n: u64 },
     DropView { n: u64 },
     SetCopy { n: u64, copy: Copy },
+    SetTenant { tenant: u8, max: Option<u64> },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -62,6 +63,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => n().prop_map(|n| Step::CloneView { n }),
         4 => n().prop_map(|n| Step::DropView { n }),
         1 => (n(), copy()).prop_map(|(n, copy)| Step::SetCopy { n, copy }),
+        1 => (0..2u8, prop::option::of(prop::sample::select(&SIZES[..])))
+            .prop_map(|(tenant, max)| Step::SetTenant { tenant, max }),
     ]
 }
 
@@ -87,6 +90,8 @@ struct World {
     /// References to secondary copies that were dropped.
     dropped: Vec<Object>,
     serial: u64,
+    /// Whether a tenant had a quota at some time.
+    has_quotas: bool,
 }
 
 impl World {
@@ -102,6 +107,7 @@ impl World {
             waiting: Vec::new(),
             dropped: Vec::new(),
             serial: 0,
+            has_quotas: false,
         }
     }
 
@@ -147,11 +153,13 @@ impl World {
                 assert!(was_known || is_awaited, "there is no such object");
             }
             Err(CreateError::TooLarge { .. }) => assert!(len > CAPACITY),
+            Err(CreateError::AboveQuota { .. }) => assert!(self.has_quotas),
             Err(CreateError::Full { .. }) => {
                 assert!(!is_known && len <= CAPACITY);
                 let usage = self.store.usage();
                 let untouched = usage.capacity_bytes - usage.used_bytes - usage.warm_bytes;
                 let nobody_waits = self.waiting.is_empty() && usage.waiting_restores == 0;
+                let nobody_waits = nobody_waits && !self.has_quotas;
                 assert!(
                     untouched < len.max(1) || !nobody_waits || usage.spill_capacity_bytes > 0,
                     "there is room: {usage:?}"
@@ -179,6 +187,12 @@ impl World {
                 self.waiting.push((n, len, Polled::new(future), is_known));
             }
             Step::Cancel => drop(self.waiting.pop()),
+            Step::SetTenant { tenant: t, max } => {
+                let weight = if max.is_some() { "2" } else { "1" };
+                let (name, weight) = (tenant(["a", "b"][t as usize]), weight.parse().unwrap());
+                self.store.set_tenant(&name, weight, max);
+                self.has_quotas |= max.is_some();
+            }
             Step::Seal { n, copy } => match self.known.remove(&n) {
                 Some(Known::Writing { writer, bytes }) => {
                     let objects = vec![writer.seal_as(copy)];

@@ -138,3 +138,50 @@ fn who_has_least_of_its_part_is_served_first() {
     assert!(block_on(of_b.into_future()).is_ok());
     assert!(of_a.poll().is_pending());
 }
+
+#[test]
+fn what_waits_for_a_quota_is_not_overtaken_by_who_has_more_of_it() {
+    let world = World::new();
+    let (big, small) = (tenant("org/a"), tenant("org/b"));
+    world
+        .store
+        .set_tenant(&tenant("org"), Weight::ONE, Some(4 * MIB));
+    let write = |n| block_on(world.create(&small, n, MIB)).unwrap();
+    let mut writers: Vec<_> = (0..4).map(write).collect();
+    let mut waiting = Polled::new(world.create(&big, 10, 3 * MIB));
+    assert!(waiting.poll().is_pending());
+    let mut next = Polled::new(world.create(&small, 11, MIB));
+    assert!(next.poll().is_pending());
+    let error = waiting.future().error().to_string();
+    assert!(error.contains("tenant org is at its quota"), "{error}");
+    assert!(
+        !error.contains("MiB of"),
+        "what others have is not said: {error}"
+    );
+    writers.pop();
+    assert!(next.poll().is_pending(), "it has the most of the quota");
+    // Others are held up by neither.
+    assert!(block_on(world.create(&world.a, 12, MIB)).is_ok());
+    writers.truncate(1);
+    assert!(block_on(waiting.into_future()).is_ok());
+    assert!(block_on(next.into_future()).is_ok());
+    world.store.check();
+}
+
+#[test]
+fn many_objects_of_several_tenants_go_for_one() {
+    let world = World::new();
+    let (a, b, c) = (&world.a, &world.b, tenant("c"));
+    let small = |who: &TenantName, from: u64, count: u64| -> Vec<Object> {
+        let put = |n| world.put_one(who, n, 64 << 10);
+        (from..from + count).map(put).collect()
+    };
+    let _of_a = small(a, 1_000, 70);
+    let _of_c = small(&c, 2_000, 58);
+    let _of_b = world.put_one(b, 0, 2 * MIB);
+    let usage = world.store.usage();
+    // The parts of a and c are 3 MiB each.
+    let of = |who: &TenantName| usage.tenants[who].used_bytes / (64 << 10);
+    assert_eq!([of(a), of(b), of(&c)], [48, 32, 48]);
+    world.store.check();
+}

@@ -43,7 +43,7 @@ pub use explain::{Ahead, WhyAhead};
 pub use key::ShareKey;
 pub use max_min::max_min;
 pub use order::Seat;
-pub use parts::{Demands, Parts};
+pub use parts::{Demands, Parts, Share};
 pub use policy::{ParsePolicyError, Policy};
 pub use quota::{Ask, AtQuota, BeyondQuota, Bound, Quota, TooManyWaiting};
 pub use ratio::{Ratio, Scale};

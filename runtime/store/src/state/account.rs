@@ -54,7 +54,7 @@ impl State {
             disk_errors: self.disk.as_ref().map_or(0, |disk| disk.errors),
             objects: self.objects.len() as u64,
             waiting_creates: self.waiting_creates() as u64,
-            waiting_restores: self.restores.len() as u64,
+            waiting_restores: self.waiting_restores() as u64,
             tenants,
         }
     }

@@ -49,11 +49,10 @@ impl Lru {
     }
 
     /// What may go of these tenants.
-    pub(super) fn sums_of(&self, owners: &[Owner]) -> Sums {
+    pub(super) fn sums_of(&self, owners: impl Iterator<Item = Owner>) -> Sums {
         let mut sums = Sums::default();
-        for order in owners.iter().filter_map(|it| self.owners.get(it)) {
-            sums.secondary_bytes += order.sums.secondary_bytes;
-            sums.primary_bytes += order.sums.primary_bytes;
+        for order in owners.filter_map(|it| self.owners.get(&it)) {
+            sums.add(order.sums);
         }
         sums
     }
@@ -107,6 +106,28 @@ impl Lru {
 }
 
 impl Sums {
+    /// What comes of one object.
+    pub(super) fn one(rank: Rank, bytes: u64) -> Self {
+        let mut sums = Self::default();
+        *sums.of(rank) = bytes;
+        sums
+    }
+
+    /// Of all.
+    pub(super) fn all(self) -> u64 {
+        self.secondary_bytes + self.primary_bytes
+    }
+
+    pub(super) fn add(&mut self, other: Self) {
+        self.secondary_bytes += other.secondary_bytes;
+        self.primary_bytes += other.primary_bytes;
+    }
+
+    pub(super) fn subtract(&mut self, other: Self) {
+        self.secondary_bytes -= other.secondary_bytes;
+        self.primary_bytes -= other.primary_bytes;
+    }
+
     fn of(&mut self, rank: Rank) -> &mut u64 {
         match rank {
             Rank::Secondary => &mut self.secondary_bytes,

@@ -58,7 +58,8 @@ pub(crate) struct State {
     /// By tenant. Tickets come from `serials`, so within one it is first come, first served.
     waiting: BTreeMap<TenantName, BTreeMap<Ticket, queue::Waiter>>,
     granted: BTreeMap<Ticket, queue::Granted>,
-    restores: VecDeque<(ObjectId, u64)>,
+    /// By tenant.
+    restores: BTreeMap<TenantName, VecDeque<queue::Restore>>,
     /// Something happened for which those who wait may be waiting.
     has_changed: bool,
     tenants: BTreeMap<TenantName, account::Counts>,
@@ -203,7 +204,7 @@ impl State {
             disk,
             waiting: BTreeMap::new(),
             granted: BTreeMap::new(),
-            restores: VecDeque::new(),
+            restores: BTreeMap::new(),
             has_changed: false,
             tenants: BTreeMap::new(),
             parts: Parts::default(),
@@ -308,18 +309,22 @@ impl State {
 
     /// The bytes, if they are in memory. They stay until [`State::unpin`].
     pub(crate) fn pin(&mut self, id: ObjectId, serial: u64) -> Option<Arc<Extent>> {
-        let entry = self.entry(id, serial)?;
-        let (Location::Resident(extent) | Location::Spilling(extent)) = &entry.location else {
+        let entry = self.objects.get_mut(&id)?;
+        if entry.serial != serial {
             return None;
-        };
-        let extent = extent.clone();
-        if entry.pins == 0 && matches!(entry.location, Location::Resident(_)) {
-            self.unpark(id);
         }
-        self.objects
-            .get_mut(&id)
-            .expect("it has just been there")
-            .pins += 1;
+        let extent = match &entry.location {
+            Location::Resident(extent) => {
+                if entry.pins == 0 {
+                    let (owner, rank) = (entry.owner, entry.rank());
+                    self.lru.remove(owner, rank, entry.tick, entry.layout.bytes);
+                }
+                extent.clone()
+            }
+            Location::Spilling(extent) => extent.clone(),
+            _ => return None,
+        };
+        entry.pins += 1;
         Some(extent)
     }
 

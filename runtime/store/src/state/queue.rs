@@ -3,12 +3,14 @@
 //! Owns both queues. Restores go before creates, because what waits for a restore often has other
 //! objects pinned, unless nothing is making room for them; within each it is first come, first
 //! served, except that restores which nothing makes room for let others pass, and that between tenants creates go by their
-//! parts: who will have least of its part is first. Invariant: when the lock is released, whoever is first cannot be served.
+//! parts: who will have least of its part is first. What waits for a quota holds up those that the quota is of too, and nobody
+//! else. Invariant: when the lock is released, whoever is first cannot be served.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use wasmrun_model::fairness::{Demands, TenantName};
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ObjectId;
 
 use crate::arena::Room;
@@ -19,13 +21,17 @@ use crate::object::{Form, ReadError};
 use crate::segment::Extent;
 
 use super::room::Means;
+use super::sharing::{below, is_part_of};
 use super::{Location, State};
 
 /// The place of one future in a queue.
 pub(crate) type Ticket = u64;
 
-/// How many restores that nothing makes room for are looked at: each costs a search for room, whenever anything changes.
+/// How many restores that nothing makes room for are looked at, of all tenants together: each costs a search for room, whenever
+/// anything changes.
 const MAX_PASSED: usize = 64;
+/// How many of them of each tenant, however many tenants there are.
+const MIN_PASSED: usize = 8;
 
 /// What somebody wants to create.
 #[derive(Debug, Clone)]
@@ -51,17 +57,28 @@ pub(super) struct Waiter {
     waker: Waker,
 }
 
+/// An object of some tenant that is to be read back.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Restore {
+    /// Whose is smallest has waited for longest.
+    number: u64,
+    id: ObjectId,
+    serial: u64,
+}
+
 impl State {
     /// Creates an object now or not at all. Does not overtake those who wait.
     pub(crate) fn try_create(&mut self, request: &Request) -> Granted {
+        let grant = self.create_now(request)?;
+        grant.ok_or_else(|| self.full(request, None))
+    }
+
+    fn create_now(&mut self, request: &Request) -> Result<Option<Grant>, CreateError> {
         let layout = self.check_request(request)?;
-        if self.waiting.is_empty()
-            && !self.is_restore_coming()
-            && let Some(grant) = self.grant(request, layout, Means::Now)?
-        {
-            return Ok(grant);
+        match self.would_overtake(&request.tenant) || self.is_restore_coming(&request.tenant) {
+            true => Ok(None),
+            false => self.grant(request, layout, Means::Now),
         }
-        Err(self.full(request, None))
     }
 
     /// Creates an object as soon as there is room. The first call takes a ticket if it must wait.
@@ -72,9 +89,8 @@ impl State {
         waker: &Waker,
     ) -> Poll<Granted> {
         let Some(number) = *ticket else {
-            match self.try_create(request) {
-                Err(CreateError::Full { .. }) => {}
-                result => return Poll::Ready(result),
+            if let Some(result) = self.create_now(request).transpose() {
+                return Poll::Ready(result);
             }
             self.serials += 1;
             *ticket = Some(self.serials);
@@ -112,7 +128,8 @@ impl State {
 
     /// Why a create cannot go on now, which may have a ticket.
     pub(crate) fn full(&self, request: &Request, ticket: Option<Ticket>) -> CreateError {
-        let mut store = self.fullness(&request.tenant, self.room_bytes(request));
+        let bytes = self.room_bytes(request);
+        let mut store = self.fullness(&request.tenant, bytes, Means::Later);
         // It is not one of the others that wait.
         let waiting = self.waiting.get(&request.tenant);
         let waits = ticket.is_some_and(|it| waiting.is_some_and(|all| all.contains_key(&it)));
@@ -138,12 +155,10 @@ impl State {
         {
             return Poll::Ready(Ok(extent));
         }
-        let known = self.objects.get(&id);
-        let Some(known) = known.filter(|entry| entry.serial == serial) else {
+        let known = self.objects.get_mut(&id);
+        let Some(entry) = known.filter(|entry| entry.serial == serial) else {
             return Poll::Ready(Err(ReadError::Dropped { id }));
         };
-        let fullness = self.fullness(&known.tenant, known.layout.bytes);
-        let entry = self.objects.get_mut(&id).expect("it has just been there");
         match (&entry.location, *ticket) {
             (Location::Writing, _) => unreachable!("an unfinished object has no references"),
             (Location::Resident(extent) | Location::Spilling(extent), _) => {
@@ -162,16 +177,12 @@ impl State {
                 Poll::Ready(Err(ReadError::Disk { id, source }))
             }
             (Location::Queued { is_stuck: true, .. }, number) if !is_patient => {
-                let len_bytes = entry.len;
+                let error = self.no_room_to_read(id);
                 *ticket = None;
                 if let Some(number) = number {
                     self.stop_waiting(id, number);
                 }
-                Poll::Ready(Err(ReadError::Full {
-                    id,
-                    len_bytes,
-                    store: fullness,
-                }))
+                Poll::Ready(Err(error))
             }
             (Location::Spilled(file), None) => {
                 if let Some(disk) = &mut self.disk {
@@ -181,7 +192,14 @@ impl State {
                     file: *file,
                     is_stuck: false,
                 };
-                self.restores.push_back((id, serial));
+                self.serials += 1;
+                let restore = Restore {
+                    number: self.serials,
+                    id,
+                    serial,
+                };
+                let all = self.restores.entry(entry.tenant.clone()).or_default();
+                all.push_back(restore);
                 self.has_changed = true;
                 self.wait_for_restore(id, ticket, waker)
             }
@@ -194,11 +212,17 @@ impl State {
     /// Why an object that somebody waits for is not read back yet, unless it is being read.
     pub(crate) fn lacks_room(&self, id: ObjectId, serial: u64) -> Option<ReadError> {
         let entry = self.objects.get(&id).filter(|it| it.serial == serial)?;
-        entry.location.queued().map(|_| ReadError::Full {
+        entry.location.queued()?;
+        Some(self.no_room_to_read(id))
+    }
+
+    fn no_room_to_read(&self, id: ObjectId) -> ReadError {
+        let entry = &self.objects[&id];
+        ReadError::Full {
             id,
             len_bytes: entry.len,
-            store: self.fullness(&entry.tenant, entry.layout.bytes),
-        })
+            store: self.fullness(&entry.tenant, entry.layout.bytes, Means::Return),
+        }
     }
 
     /// A future with a ticket is not interested any more.
@@ -209,43 +233,72 @@ impl State {
     /// Serves whoever can be served now.
     pub(crate) fn settle(&mut self) {
         while std::mem::take(&mut self.has_changed) {
-            if self.serve_restores() {
-                self.serve_creates();
+            if let Some(held) = self.serve_restores() {
+                self.serve_creates(&held);
             }
         }
     }
 
-    /// Whether creates may go on: nobody who wants an object back is left waiting for room that is
-    /// on its way. Room that only others can make may take for ever, and what is restored or created
-    /// meanwhile can be spilled again.
-    fn serve_restores(&mut self) -> bool {
-        let mut at = 0;
-        while at < MAX_PASSED
-            && let Some((id, serial)) = self.restores.get(at).copied()
-        {
-            if let Some((file, tenant, layout, len)) = self.wanted(id, serial) {
+    /// Reads back what there is room for. None if creates are to wait: somebody who wants an object back waits for room that is on
+    /// its way; else the quotas under which that is so. Room that only others can make may take for ever, and what is restored
+    /// or created meanwhile can be spilled again.
+    fn serve_restores(&mut self) -> Option<Vec<TenantName>> {
+        let mut held = Vec::new();
+        let mut passed: BTreeMap<TenantName, usize> = BTreeMap::new();
+        let most = (MAX_PASSED / self.restores.len().max(1)).max(MIN_PASSED);
+        while let Some((tenant, at)) = self.next_restore(&passed, most) {
+            if held.iter().any(|of| is_part_of(&tenant, of)) {
+                passed.insert(tenant, most);
+                continue;
+            }
+            let Restore { id, serial, .. } = self.restores[&tenant][at];
+            if let Some((file, layout, len)) = self.wanted(id, serial) {
                 match self.make_room(&tenant, layout, Means::Return, len) {
                     Ok(Some(room)) => self.begin_restore(id, file, room),
-                    Ok(None) if self.mark_stuck(id, file) => {
-                        at += 1;
+                    Ok(None) => {
+                        let (quota, coming) = self.on_its_way(&tenant, layout.bytes);
+                        self.mark_stuck(id, file, coming == 0);
+                        if coming > 0 {
+                            held.push(quota?);
+                        }
+                        *passed.entry(tenant).or_default() += 1;
                         continue;
                     }
-                    Ok(None) => return false,
                     Err(error) => self.restore_failed(id, file, error),
                 }
             }
-            self.restores.remove(at);
+            self.end_restore(&tenant, at);
         }
-        true
+        Some(held)
+    }
+
+    /// The tenant whose restore is next, and which of its restores that is, where so many of each have been passed.
+    fn next_restore(
+        &self,
+        passed: &BTreeMap<TenantName, usize>,
+        most: usize,
+    ) -> Option<(TenantName, usize)> {
+        let nexts = self.restores.iter().filter_map(|(tenant, all)| {
+            let at = passed.get(tenant).copied().unwrap_or_default();
+            let next = all.get(at).filter(|_| at < most)?;
+            Some((next.number, tenant, at))
+        });
+        let (_, tenant, at) = nexts.min()?;
+        Some((tenant.clone(), at))
+    }
+
+    fn end_restore(&mut self, tenant: &TenantName, at: usize) {
+        if let Some(all) = self.restores.get_mut(tenant) {
+            all.remove(at);
+            if all.is_empty() {
+                self.restores.remove(tenant);
+            }
+        }
     }
 
     /// What is to be read back and into what, unless nobody wants it any more. While the disk is overdrawn it is read back
     /// even for nobody: that gives the disk back what its room has cost there.
-    fn wanted(
-        &mut self,
-        id: ObjectId,
-        serial: u64,
-    ) -> Option<(FileNumber, TenantName, Layout, u64)> {
+    fn wanted(&mut self, id: ObjectId, serial: u64) -> Option<(FileNumber, Layout, u64)> {
         let is_overdrawn = self.is_overdrawn();
         let entry = self.entry(id, serial)?;
         let file = entry.location.queued()?;
@@ -253,24 +306,29 @@ impl State {
             entry.location = Location::Spilled(file);
             return None;
         }
-        Some((file, entry.tenant.clone(), entry.layout, entry.len))
+        Some((file, entry.layout, entry.len))
     }
 
-    fn serve_creates(&mut self) {
-        while let Some((tenant, ticket, granted)) = self.serve_one() {
+    fn serve_creates(&mut self, held: &[TenantName]) {
+        while let Some((tenant, ticket, granted)) = self.serve_one(held) {
             let waiter = self.end_wait(&tenant, ticket).expect("it was served");
             self.granted.insert(ticket, granted);
             self.after.wakers.push(waiter.waker);
         }
     }
 
-    /// The first create that can be served. One that waits for a quota of its own holds up nobody; one that waits for room holds
-    /// up those that are above their parts.
-    fn serve_one(&mut self) -> Option<(TenantName, Ticket, Granted)> {
+    /// The first create that can be served, but under none of these quotas. One that waits for room holds up those that are above
+    /// their parts; one that waits for a quota holds up those that are above their parts of that.
+    fn serve_one(&mut self, held: &[TenantName]) -> Option<(TenantName, Ticket, Granted)> {
         let mut is_held_up = false;
-        for (tenant, is_within) in self.in_turn() {
+        let mut quotas: BTreeSet<TenantName> = BTreeSet::new();
+        let mut held_up: BTreeSet<TenantName> = BTreeSet::new();
+        for (tenant, is_within) in self.in_turn(None) {
             if is_held_up && !is_within {
                 break;
+            }
+            if held_up.contains(&tenant) || held.iter().any(|of| is_part_of(&tenant, of)) {
+                continue;
             }
             let (&ticket, waiter) = self.waiting[&tenant].first_key_value()?;
             let request = waiter.request.clone();
@@ -282,29 +340,53 @@ impl State {
                 return Some((tenant, ticket, granted));
             }
             let bytes = self.room_bytes(&request);
-            is_held_up |= self.quota_without_room(&tenant, bytes).is_none();
+            match self.quota_without_room(&tenant, bytes) {
+                None => is_held_up = true,
+                Some((of, most)) if quotas.insert(of.clone()) => {
+                    let turns = self.in_turn(Some((of, most))).into_iter();
+                    held_up.extend(turns.filter(|it| !it.1).map(|it| it.0));
+                }
+                Some(_) => {}
+            }
         }
         None
     }
 
     /// The tenants that wait to create something, in the order in which they are served, and whether each is within its part with
-    /// its first.
-    fn in_turn(&self) -> Vec<(TenantName, bool)> {
-        if self.waiting.len() <= 1 {
-            return self.waiting.keys().map(|it| (it.clone(), true)).collect();
-        }
-        let wants = self.waiting.iter().map(|(tenant, all)| {
-            let first = all.first_key_value();
-            let bytes = first.map_or(0, |(_, waiter)| self.room_bytes(&waiter.request));
-            (tenant.clone(), bytes)
+    /// its first: of the whole memory, or under a quota.
+    fn in_turn(&self, quota: Option<(&TenantName, u64)>) -> Vec<(TenantName, bool)> {
+        let waiting: Vec<_> = match quota {
+            None => self.waiting.iter().collect(),
+            Some((of, _)) => below(of, self.waiting.range(of.clone()..)).collect(),
+        };
+        let firsts = waiting.into_iter().filter_map(|(tenant, all)| {
+            let (ticket, waiter) = all.first_key_value()?;
+            Some((*ticket, tenant, self.room_bytes(&waiter.request)))
         });
-        let wants: Demands = wants.collect();
-        let capacity = self.arena.capacity();
-        let turns = self.parts.in_turn(capacity, &self.in_memory(), &wants);
-        let turns = turns.into_iter();
+        let mut firsts: Vec<(Ticket, &TenantName, u64)> = firsts.collect();
+        if firsts.len() <= 1 {
+            let only = firsts.into_iter();
+            return only.map(|(_, tenant, _)| (tenant.clone(), true)).collect();
+        }
+        firsts.sort_unstable();
+        let wants = firsts.into_iter().map(|(_, tenant, bytes)| (tenant, bytes));
+        let wants: Vec<(&TenantName, u64)> = wants.collect();
+        let has = self.in_memory(quota.map(|(of, _)| of));
+        let capacity = quota.map_or(self.arena.capacity(), |(_, most)| most);
+        let turns = self.parts.in_turn(capacity, &has, &wants).into_iter();
         turns
             .map(|(tenant, is_within)| (tenant.clone(), is_within))
             .collect()
+    }
+
+    /// Whether somebody waits whom a create of a tenant would overtake: for room, or for a quota that is the tenant's, too.
+    fn would_overtake(&self, tenant: &TenantName) -> bool {
+        self.waiting.iter().any(|(other, all)| {
+            let first = all.first_key_value();
+            let bytes = first.map_or(0, |(_, waiter)| self.room_bytes(&waiter.request));
+            let quota = self.quota_without_room(other, bytes);
+            quota.is_none_or(|(of, _)| is_part_of(tenant, of))
+        })
     }
 
     fn room_bytes(&self, request: &Request) -> u64 {
@@ -319,6 +401,11 @@ impl State {
             self.waiting.remove(tenant);
         }
         waiter
+    }
+
+    /// How many objects are to be read back.
+    pub(super) fn waiting_restores(&self) -> usize {
+        self.restores.values().map(VecDeque::len).sum()
     }
 
     /// How many creates wait for room.
@@ -406,9 +493,8 @@ impl State {
         self.unpin(id, serial);
     }
 
-    /// Whether there is nothing to wait for; tells those who would rather fail than wait.
-    fn mark_stuck(&mut self, id: ObjectId, file: FileNumber) -> bool {
-        let is_stuck = self.spilling_bytes == 0;
+    /// Says whether there is nothing to wait for, and tells those who would rather fail than wait.
+    fn mark_stuck(&mut self, id: ObjectId, file: FileNumber, is_stuck: bool) {
         let entry = self.objects.get_mut(&id).expect("it is queued");
         let was_stuck = matches!(entry.location, Location::Queued { is_stuck: true, .. });
         entry.location = Location::Queued { file, is_stuck };
@@ -416,16 +502,23 @@ impl State {
             let wakers = entry.wakers.iter().map(|(_, waker)| waker.clone());
             self.after.wakers.extend(wakers);
         }
-        is_stuck
     }
 
-    /// Whether room is being made for an object that somebody wants back.
-    fn is_restore_coming(&self) -> bool {
-        let is_queued = |(id, serial): &(ObjectId, u64)| {
-            let entry = self.objects.get(id).filter(|it| it.serial == *serial);
-            entry.is_some_and(|it| it.location.queued().is_some())
+    /// Whether room is being made for an object that somebody wants back, and that a create of a tenant could take.
+    fn is_restore_coming(&self, tenant: &TenantName) -> bool {
+        let is_coming = |(of, all): (&TenantName, &VecDeque<Restore>)| {
+            let queued = all.iter().find_map(|it| {
+                let entry = self.objects.get(&it.id)?;
+                let is_queued = entry.serial == it.serial && entry.location.queued().is_some();
+                is_queued.then_some(entry.layout.bytes)
+            });
+            let Some(bytes) = queued else {
+                return false;
+            };
+            let (quota, coming) = self.on_its_way(of, bytes);
+            coming > 0 && quota.is_none_or(|quota| is_part_of(tenant, &quota))
         };
-        self.spilling_bytes > 0 && self.restores.iter().any(is_queued)
+        self.spilling_bytes > 0 && self.restores.iter().any(is_coming)
     }
 
     fn restore_failed(&mut self, id: ObjectId, file: FileNumber, error: std::io::Error) {
@@ -450,8 +543,8 @@ impl State {
     }
 
     /// How full it is for so much of a tenant's.
-    fn fullness(&self, tenant: &TenantName, bytes: u64) -> Fullness {
-        let (quota, part) = self.limits_of(tenant, bytes);
+    fn fullness(&self, tenant: &TenantName, bytes: u64, means: Means) -> Fullness {
+        let (quota, part) = self.limits_of(tenant, bytes, means);
         let limits = TenantLimits { quota, part };
         Fullness {
             capacity_bytes: self.arena.capacity(),

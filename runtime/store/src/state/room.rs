@@ -14,8 +14,9 @@ use crate::disk::{FileNumber, Job};
 use crate::layout::Layout;
 use crate::segment::Extent;
 
-use super::sharing::{Owner, Shortage};
-use super::{Location, State, sole};
+use super::lru::Sums;
+use super::sharing::{Givers, Gone, Shortage};
+use super::{Entry, Location, State, sole};
 
 /// What may be done to make room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +49,7 @@ impl State {
         means: Means,
         going: u64,
     ) -> io::Result<Option<Room>> {
+        let mut found: Option<Givers> = None;
         loop {
             let shortage = match self.quota_shortage(tenant, layout.bytes, means) {
                 Some(shortage) => shortage,
@@ -56,28 +58,40 @@ impl State {
                     if let Some(room) = self.arena.allocate(tenant, layout, leftovers)? {
                         return Ok(Some(room));
                     }
-                    self.shortage(tenant, layout, means)
+                    self.shortage(layout)
                 }
             };
             let Shortage {
                 bytes: short,
                 coming,
-                giving,
+                may_go,
+                quota,
             } = shortage;
-            let (coming, spillable) = match means {
-                Means::Now => (0, 0),
-                Means::Later | Means::Return => (coming, self.spillable_bytes(&giving, going)),
+            let coming = if means == Means::Now { 0 } else { coming };
+            // Cheap to find out, and true for most that have to wait.
+            if self.may_go(may_go, means, going) + coming < short || coming >= short {
+                return Ok(None);
+            }
+            let mut givers = match found.take() {
+                Some(givers) if givers.quota == quota => givers,
+                _ => self.givers(tenant, layout.bytes, means, quota),
             };
-            let droppable = self.lru.sums_of(&giving).secondary_bytes;
-            if droppable + coming + spillable < short || coming >= short {
+            if self.may_go(givers.sums, means, going) + coming < short {
                 return Ok(None);
             }
-            let copy = giving.iter().find_map(|it| self.lru.first_secondary(*it));
-            if let Some(id) = copy {
-                self.drop_copy(id);
-            } else if means == Means::Now || !self.spill_one(&giving, going) {
+            let copy = match givers.sums.secondary_bytes {
+                0 => None,
+                _ => givers.owners().find_map(|it| self.lru.first_secondary(it)),
+            };
+            let gone = match copy {
+                Some(id) => Some(self.drop_copy(id)),
+                None if means == Means::Now => None,
+                None => self.spill_one(&givers, going),
+            };
+            let Some(gone) = gone else {
                 return Ok(None);
-            }
+            };
+            found = givers.gave(&gone).then_some(givers);
         }
     }
 
@@ -185,7 +199,9 @@ impl State {
             return true;
         };
         match entry.location {
-            Location::Resident(_) if entry.pins == 0 => self.drop_copy(id),
+            Location::Resident(_) if entry.pins == 0 => {
+                self.drop_copy(id);
+            }
             // Who has waited for it, and has not heard yet that it cannot be read, pins it.
             Location::Spilled(file) if entry.pins == 0 => {
                 let entry = self.take_out(&id);
@@ -198,42 +214,38 @@ impl State {
     }
 
     /// Forgets an object while there are references: they find that it was dropped.
-    fn drop_copy(&mut self, id: ObjectId) {
+    fn drop_copy(&mut self, id: ObjectId) -> Gone {
         self.unpark(id);
         let entry = self.take_out(&id);
+        let gone = entry.gone();
         let Location::Resident(extent) = entry.location else {
             unreachable!("only resident objects may go")
         };
         self.release(sole(extent));
+        gone
     }
 
-    /// How much room spilling of these tenants would make, as far as the sums tell.
-    fn spillable_bytes(&self, giving: &[Owner], going: u64) -> u64 {
-        match &self.disk {
-            Some(disk) if !disk.has_failed => {
-                let sums = self.lru.sums_of(giving);
+    /// How much room there may be of what may go, as far as the sums tell.
+    fn may_go(&self, sums: Sums, means: Means, going: u64) -> u64 {
+        let spillable = match &self.disk {
+            Some(disk) if means != Means::Now && !disk.has_failed => {
                 sums.primary_bytes.min(disk.left(going))
             }
             _ => 0,
-        }
+        };
+        sums.secondary_bytes + spillable
     }
 
     /// Begins to spill the next object of these tenants that the disk has room for.
-    fn spill_one(&mut self, giving: &[Owner], going: u64) -> bool {
-        let Some(disk) = &mut self.disk else {
-            return false;
-        };
-        let left = disk.left(going);
-        let Some(id) = giving
-            .iter()
-            .flat_map(|it| self.lru.primaries(*it))
-            .find(|id| self.objects[id].len <= left)
-        else {
-            return false;
-        };
+    fn spill_one(&mut self, givers: &Givers, going: u64) -> Option<Gone> {
+        let left = self.disk.as_ref()?.left(going);
+        let mut primaries = givers.owners().flat_map(|it| self.lru.primaries(it));
+        let id = primaries.find(|id| self.objects[id].len <= left)?;
+        drop(primaries);
         self.unpark(id);
         let disk = self.disk.as_mut().expect("it has just been there");
         let entry = self.objects.get_mut(&id).expect("what may go is there");
+        let gone = entry.gone();
         disk.used += entry.len;
         disk.files += 1;
         let file = FileNumber(disk.files);
@@ -252,12 +264,21 @@ impl State {
         let (tenant, bytes) = (it.tenant.clone(), extent.len());
         let _ = disk.jobs.send(Job::Spill { it, extent });
         self.count_spilling(&tenant, bytes, true);
-        true
+        Some(gone)
     }
 
     fn disk_failed(&mut self) {
         let disk = self.disk.as_mut().expect("files need a disk");
         disk.errors += 1;
         disk.has_failed = true;
+    }
+}
+
+impl Entry {
+    fn gone(&self) -> Gone {
+        Gone {
+            owner: self.owner,
+            bytes: Sums::one(self.rank(), self.layout.bytes),
+        }
     }
 }

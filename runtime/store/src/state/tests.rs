@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::task::{Context, Poll, Waker};
 
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::id::{DriverId, ObjectId};
 
 use crate::config::{SpillConfig, StoreConfig};
@@ -53,8 +53,32 @@ impl World {
     }
 
     fn create_of(&self, n: u64, len: u64) -> CreateFuture {
-        self.store
-            .create(&TenantName::default(), id(n), len, Form::Postcard)
+        self.create_for(&TenantName::default(), n, len)
+    }
+
+    fn create_for(&self, tenant: &TenantName, n: u64, len: u64) -> CreateFuture {
+        self.store.create(tenant, id(n), len, Form::Postcard)
+    }
+
+    /// Objects of a tenant that may have one of them in memory: all but the last are on disk.
+    fn under_a_quota(&self, numbers: std::ops::Range<u64>, len: u64) -> Vec<Object> {
+        let tenant = "b".parse().unwrap();
+        self.store.set_tenant(&tenant, Weight::ONE, Some(len));
+        let put = |n| {
+            let mut create = pin!(self.create_for(&tenant, n, len));
+            let writer = match poll(create.as_mut()) {
+                Poll::Ready(writer) => writer,
+                Poll::Pending => {
+                    self.spilled(self.spilling(), Ok(()));
+                    let Poll::Ready(writer) = poll(create) else {
+                        panic!("there is room")
+                    };
+                    writer
+                }
+            };
+            write(writer.unwrap(), n)
+        };
+        numbers.map(put).collect()
     }
 
     fn put(&self, n: u64) -> Object {
@@ -340,4 +364,50 @@ fn a_restore_that_nothing_makes_room_for_lets_others_pass() {
     assert!(poll(first.as_mut()).is_pending());
     drop(view);
     world.store.check();
+}
+
+#[test]
+fn a_restore_that_waits_for_a_quota_holds_up_no_other_tenant() {
+    const LEN: u64 = CAPACITY / 4;
+    let world = World::new();
+    let of_b = world.under_a_quota(1..3, LEN);
+    let view = of_b[1].view().unwrap();
+    let mut restore = pin!(of_b[0].restore());
+    assert!(poll(restore.as_mut()).is_pending());
+    let mut others: Vec<_> = (3..6).map(|n| world.put_of(n, LEN)).collect();
+    let mut create = pin!(world.create_of(6, LEN));
+    assert!(poll(create.as_mut()).is_pending());
+    let job = world.spilling();
+    assert_eq!(job.0.id, id(3));
+    // While something goes to disk there is room.
+    drop(others.pop());
+    let Poll::Ready(Ok(writer)) = poll(create) else {
+        panic!("there is room")
+    };
+    drop(writer);
+    assert!(matches!(of_b[0].view(), Err(ReadError::Full { .. })));
+    world.spilled(job, Ok(()));
+    drop(view);
+    world.spilled(world.spilling(), Ok(()));
+    assert!(matches!(world.jobs.try_recv(), Ok(Job::Restore { .. })));
+}
+
+#[test]
+fn many_restores_of_one_tenant_hold_up_none_of_another() {
+    let world = World::new();
+    let of_b = world.under_a_quota(10..110, 1024);
+    let _view = of_b.last().unwrap().view().unwrap();
+    let long = world.put_of(1, CAPACITY / 2);
+    let instead = world.put_instead(2, CAPACITY / 2);
+    assert!(!long.is_resident());
+    drop(instead);
+    let mut restores: Vec<_> = of_b[..99].iter().map(|it| Box::pin(it.restore())).collect();
+    let all = restores.iter_mut();
+    assert!(all.map(|it| poll(it.as_mut())).all(|it| it.is_pending()));
+    let mut restore = pin!(long.restore());
+    assert!(poll(restore.as_mut()).is_pending());
+    let Ok(Job::Restore { it, .. }) = world.jobs.try_recv() else {
+        panic!("there is room")
+    };
+    assert_eq!(it.id, id(1));
 }
