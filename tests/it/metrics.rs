@@ -261,6 +261,10 @@ fn objects_of_a_tenant_within_its_part_stay_in_memory() {
     );
     put("modest", 1);
     assert_eq!(objects("modest", "memory"), 1.0);
+    let listed = node.wasmrun(["list", "tenants"]).json(0);
+    let mut rows = listed["tenants"].as_array().expect("a list").iter();
+    let row = rows.find(|row| row["name"] == "modest").expect("it is set");
+    assert_eq!(row["used"]["wasmrun/objects"], BYTES.to_string());
     let refused = node
         .wasmrun(["put", "--tenant", "modest"])
         .arg(&large)

@@ -314,8 +314,8 @@ mod tests {
     fn columns_are_fields_of_the_list() {
         use wasmrun_client::wire::What::*;
         let lists = [
-            Tasks, Attempts, Actors, Objects, Jobs, Modules, Nodes, Members, Clients, Tokens,
-            Groups, Services, Tenants, Shares, Due, Audit,
+            Tasks, Attempts, Actors, Objects, Jobs, Modules, Nodes, Members, Access, Tokens,
+            Groups, Services, Tenants, Due, Audit,
         ];
         for what in lists {
             let fields = rows::fields(what);

@@ -90,6 +90,12 @@ impl Quota {
         }
     }
 
+    /// So many bytes of objects, as they stand among amounts.
+    pub fn objects(bytes: u64) -> (ResourceName, Amount) {
+        let name = Self::OBJECTS.parse().expect("it is a name");
+        (name, Amount::from_units(bytes).unwrap_or(Amount::MAX))
+    }
+
     /// Whether it bounds nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

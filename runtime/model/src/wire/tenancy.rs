@@ -103,7 +103,7 @@ pub struct SecretRow {
 pub struct TenantRow {
     /// Its name.
     pub name: TenantName,
-    /// What its tasks hold at the node.
+    /// What its tasks hold at the node, and its objects in memory there, as [`crate::fairness::Quota::OBJECTS`].
     pub used: Amounts,
     /// Its dominant share of the cluster, as far as the node knows, as text.
     pub share: String,
