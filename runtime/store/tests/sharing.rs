@@ -160,6 +160,8 @@ fn what_waits_for_a_quota_is_not_overtaken_by_who_has_more_of_it() {
     );
     writers.pop();
     assert!(next.poll().is_pending(), "it has the most of the quota");
+    let error = next.future().error().to_string();
+    assert!(error.contains("tenant org is at its quota"), "{error}");
     // Others are held up by neither.
     assert!(block_on(world.create(&world.a, 12, MIB)).is_ok());
     writers.truncate(1);

@@ -381,11 +381,16 @@ impl State {
 
     /// Whether somebody waits whom a create of a tenant would overtake: for room, or for a quota that is the tenant's, too.
     fn would_overtake(&self, tenant: &TenantName) -> bool {
-        self.waiting.iter().any(|(other, all)| {
+        let mut quotas = self.quotas_waited_for();
+        quotas.any(|quota| quota.is_none_or(|(of, _)| is_part_of(tenant, of)))
+    }
+
+    /// For each tenant that waits to create something: the quota that its first waits for, unless that is room.
+    pub(super) fn quotas_waited_for(&self) -> impl Iterator<Item = Option<(&TenantName, u64)>> {
+        self.waiting.iter().map(|(tenant, all)| {
             let first = all.first_key_value();
             let bytes = first.map_or(0, |(_, waiter)| self.room_bytes(&waiter.request));
-            let quota = self.quota_without_room(other, bytes);
-            quota.is_none_or(|(of, _)| is_part_of(tenant, of))
+            self.quota_without_room(tenant, bytes)
         })
     }
 

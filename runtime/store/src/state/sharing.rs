@@ -245,13 +245,17 @@ impl State {
         means: Means,
     ) -> (Option<QuotaUsed>, Option<PartUsed>) {
         let quota = self.quota_shortage(tenant, bytes, means);
-        let quota = quota
-            .and_then(|short| short.quota)
-            .map(|(of, most)| QuotaUsed {
-                // What others have of it is not for this one to know.
-                bytes: (of == *tenant).then(|| (self.used_below(&of), most)),
-                tenant: of,
-            });
+        let quota = quota.and_then(|short| short.quota).or_else(|| {
+            // There is room under it, and others wait for more.
+            let mut quotas = self.quotas_waited_for().flatten();
+            let (of, most) = quotas.find(|(of, _)| is_part_of(tenant, of))?;
+            (means != Means::Return).then(|| (of.clone(), most))
+        });
+        let quota = quota.map(|(of, most)| QuotaUsed {
+            // What others have of it is not for this one to know.
+            bytes: (of == *tenant).then(|| (self.used_below(&of), most)),
+            tenant: of,
+        });
         let demands = self.in_memory(None);
         let is_shared = demands.keys().any(|it| it != tenant);
         let part = is_shared.then(|| PartUsed {
