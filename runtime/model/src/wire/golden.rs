@@ -579,7 +579,7 @@ fn what_tenants_are_due() {
     assert_bytes(
         Request::ChangeTenant(Box::new(change)),
         "25 01 74 01 b0 ea 01 01 01 03 43 50 55 a0 9c 01 01 01 03 47 50 55 b0 ea 01 \
-         01 01 03 43 50 55 a0 9c 01 01 01 02 01 00 01 01 01 01 00 01 01",
+         01 01 03 43 50 55 a0 9c 01 01 01 02 01 00 01x4 00 01 01",
     );
     let nothing = ChangeTenant {
         tenant: tenant.clone(),

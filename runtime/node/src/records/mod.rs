@@ -18,6 +18,7 @@ pub(crate) mod object;
 pub(crate) mod options;
 pub(crate) mod policy;
 pub(crate) mod reach;
+mod stop;
 pub(crate) mod submitted;
 pub(crate) mod task;
 pub(crate) mod wait;

@@ -1,7 +1,5 @@
 //! A task as its submitter sees it: what to run, and a handle to what comes of it.
 
-mod stop;
-
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
@@ -86,11 +84,11 @@ pub(crate) struct TaskCell {
     phase: AtomicU8,
     cancelled: AtomicBool,
     /// The number of the attempt that was told last to stop, to be tried again; 0 if none was.
-    preempted: AtomicU32,
+    pub(super) preempted: AtomicU32,
     /// Whether another node has taken it over: how it ends here counts for nothing.
     given_up: AtomicBool,
     /// Wakes the running task, so that it sees that it is cancelled.
-    runner: AtomicWaker,
+    pub(super) runner: AtomicWaker,
     outcome: Mutex<Outcome>,
     /// Who notes its end.
     notes: OnceLock<Arc<dyn Notes>>,

@@ -8,7 +8,7 @@ use std::task::Poll;
 
 use wasmrun_model::task::Attempt;
 
-use super::TaskCell;
+use super::task::TaskCell;
 
 impl TaskCell {
     /// Asks an attempt to stop, since the task is to be tried again. A later one goes on.
