@@ -288,7 +288,7 @@ fn however_many_tenants_there_are_the_answer_stays_short() {
         node.submit("noop()").args(["--tenant", &name]).ok();
     }
     let scrape = Scrape::new(address);
-    assert_eq!(scrape.count("wasmrun_tenant_tasks_total"), 101 * 6);
+    assert_eq!(scrape.count("wasmrun_tenant_tasks_total"), 101 * 7);
     let others = "wasmrun_tenant_tasks_total{tenant=\"_others\",event=\"finished\"}";
     assert_eq!(scrape.value(others), 20.0);
 }

@@ -309,7 +309,7 @@ fn bench_measures_each_case() {
         assert!(result["value"].as_f64().unwrap() > 0.0, "{result:#}");
         assert_eq!(result["runs"].as_array().unwrap().len(), 1, "{result:#}");
         assert!(
-            ["1/s", "bytes", "ms"].contains(&result["unit"].as_str().unwrap()),
+            ["1/s", "bytes", "ms", "ratio"].contains(&result["unit"].as_str().unwrap()),
             "{result:#}"
         );
     }

@@ -467,9 +467,9 @@ pub struct SchedulingOptions {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true",
           hide_possible_values = true)]
     pub retry_on_error: Option<bool>,
-    /// Neither pause nor stop it for others, where its tenant may ask for that.
+    /// Neither pause nor stop it for others.
     ///
-    /// An operator allows it with `wasmrun tenant set NAME --no-preempt allow`.
+    /// Its tenant may ask for that where an operator has said `wasmrun tenant set NAME --no-preempt allow`.
     #[arg(long)]
     pub no_preempt: bool,
     /// Run only where labels match: 'zone=a,disk in (ssd,nvme)'.
