@@ -81,12 +81,13 @@ impl Completions {
         self.bell.as_raw_fd()
     }
 
-    /// Asks for the value of this.
-    fn get(&self, id: u64, object: Py<Ref>, early: &Bound<'_, Early>) -> PyResult<()> {
+    /// Asks for the value of this, unless that was asked for already.
+    #[pyo3(signature = (id, object, early = None))]
+    fn get(&self, id: u64, object: Py<Ref>, early: Option<&Bound<'_, Early>>) -> PyResult<()> {
         self.shared.check()?;
         let refs = vec![object];
         let slots = self.shared.slots(&refs)?;
-        let early = early.get().0.lock().take();
+        let early = early.and_then(|early| early.get().0.lock().take());
         let values = self.shared.clone().values(slots, None, early);
         let inner = self.inner.clone();
         self.shared.spawn(async move {

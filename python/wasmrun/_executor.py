@@ -75,7 +75,7 @@ class Executor(concurrent.futures.Executor):
                 raise RuntimeError("cannot submit after shutdown")
             ref = fn.remote(*args, **kwargs)
             number, future = next(self._ids), _Future(ref)
-            self._completions.get(number, [ref], None)
+            self._completions.get(number, ref)
             self._waiting[number] = future
         return future
 
