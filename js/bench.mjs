@@ -49,4 +49,19 @@ await measured('js_tasks_async', '1/s', async () => {
 });
 await measured('js_tasks_sync', 'us', () => each(2_000, () => fixture.noop()));
 await measured('js_actor_sync', 'us', () => each(2_000, () => counter.add(1n)));
+// Functions of JavaScript, each call in a sandbox of its own, and an actor.
+const noop = node.remote(() => null);
+await measured('js_inside_async', '1/s', async () => {
+  const began = performance.now();
+  await Promise.all(Array.from({ length: 5_000 }, () => noop()));
+  return 5_000 / ((performance.now() - began) / 1000);
+});
+await measured('js_inside_sync', 'us', () => each(500, () => noop()));
+const Tally = node.remote(class Tally {
+  add(n) {
+    return n;
+  }
+});
+const tally = await Tally.create();
+await measured('js_inside_actor', 'us', () => each(2_000, () => tally.add(1)));
 await node.close();
