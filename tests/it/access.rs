@@ -3,6 +3,7 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value as Json;
@@ -234,11 +235,12 @@ fn an_operator_runs_the_cluster_from_elsewhere() {
     }
 }
 
-#[test]
-fn other_users_of_the_machine_have_what_a_file_gives_them() {
+/// Whether commands can be run as other users here.
+fn has_other_users() -> bool {
     const REQUIRED: &str = "WASMRUN_REQUIRE_ROOT";
     if !rustix::process::geteuid().is_root() {
-        return skipped(REQUIRED, "only root can run commands as other users");
+        skipped(REQUIRED, "only root can run commands as other users");
+        return false;
     }
     let mut can_use = Command::new("/bin/sh");
     can_use
@@ -246,16 +248,58 @@ fn other_users_of_the_machine_have_what_a_file_gives_them() {
         .args(["-c", "test -x \"$0\" && test -r \"$1\""]);
     let can_use = can_use.arg(binary()).arg(guest("graph")).status();
     if !can_use.is_ok_and(|it| it.success()) {
-        return skipped(REQUIRED, "other users cannot run the binary that is tested");
+        skipped(REQUIRED, "other users cannot run the binary that is tested");
+        return false;
     }
-    let mut node = Node::new();
-    let file = node.dir.path().join("users");
-    let write = |text: &str| {
-        fs::write(&file, text).expect("there is room");
-        fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("it is ours");
-    };
+    true
+}
+
+/// A node that others can reach, which is not started yet, and the path of its file of users.
+fn node_of_users() -> (Node, PathBuf) {
+    let node = Node::new();
     let open = Permissions::from_mode(0o711);
     fs::set_permissions(node.dir.path(), open).expect("it is ours");
+    let file = node.dir.path().join("users");
+    (node, file)
+}
+
+fn write_users(file: &Path, text: &str) {
+    fs::write(file, text).expect("there is room");
+    fs::set_permissions(file, Permissions::from_mode(0o644)).expect("it is ours");
+}
+
+#[test]
+fn a_user_of_the_machine_leaves_connections_to_others() {
+    if !has_other_users() {
+        return;
+    }
+    let (mut node, file) = node_of_users();
+    write_users(&file, "4242 submitter a\n4243 viewer a\n");
+    node.start_with(&["--users", file.to_str().expect("it is text")]);
+    let sleep = node.wasmrun(["submit", "--detach", "--cpus", "0"]);
+    let sleep = sleep.user(4242).arg(guest("fixture"));
+    let task = sleep.args(["--invoke", "sleep-forever()"]).ok();
+    let follow = || node.wasmrun(["logs", "--follow"]).user(4242);
+    let mut following: Vec<_> = (0..64).map(|_| follow().arg(task.trim()).start()).collect();
+    // This one, too.
+    while node.wasmrun(["status"]).json(0)["sessions"] != 65 {}
+    let whoami = |user| node.wasmrun(["whoami"]).user(user);
+    assert_says(
+        &whoami(4242).fails(4),
+        &["user 4242 has 64 connections", "close some of them"],
+    );
+    whoami(4243).ok();
+    following.pop();
+    while whoami(4242).run().code != Some(0) {}
+}
+
+#[test]
+fn other_users_of_the_machine_have_what_a_file_gives_them() {
+    if !has_other_users() {
+        return;
+    }
+    let (mut node, file) = node_of_users();
+    let write = |text: &str| write_users(&file, text);
     let path = file.to_str().expect("it is text").to_owned();
     write("4242 submitter a\n4243 view a\n");
     let wrong = node.wasmrun(["node", "start", "--users", &path]).fails(2);

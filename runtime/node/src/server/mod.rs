@@ -36,6 +36,7 @@ mod requests;
 mod resources;
 mod rows;
 mod scheduling;
+mod seats;
 mod secrets;
 mod send;
 mod services;
@@ -83,7 +84,7 @@ use crate::peers::{Exchange, Left};
 use crate::records::ids::random;
 use crate::records::task::Work;
 
-/// The most connections at a time. More wait in the socket's own queue.
+/// The most connections at a time. More wait in the socket's own queue. Other users have fewer (`seats`).
 const MOST_SESSIONS: usize = 1000;
 /// The most modules that come from the network at a time: each is in memory until it is whole. More wait.
 const MOST_UPLOADS: usize = 4;
@@ -176,6 +177,8 @@ struct Inner {
     services: services::Services,
     /// The other users of the machine who may use the socket.
     users: Option<Users>,
+    /// The places that these have taken.
+    seats: seats::Seats,
     audit: Arc<Audit>,
 }
 
@@ -230,6 +233,7 @@ impl Node {
             dashboard: OnceLock::new(),
             services: services::Services::default(),
             users,
+            seats: seats::Seats::default(),
             audit: self.audit.clone(),
         });
         if let Some(exchange) = inner.exchange() {

@@ -31,6 +31,8 @@ use super::handed::Handed;
 use super::loaded::LoadedModules;
 use super::out::{Gone, Out};
 use super::receive::{Announced, Part, Transfer};
+use super::seats::Seat;
+use super::users::Users;
 use super::views::Asker;
 use super::way::Way;
 use super::{Inner, lists, users};
@@ -99,11 +101,20 @@ pub(super) async fn run(inner: Arc<Inner>, stream: UnixStream) {
     let user = peer.uid();
     let by = by_process(user, peer.pid());
     let is_own = user == rustix::process::geteuid().as_raw();
-    let access = match &inner.users {
-        _ if is_own => Ok(own_access()),
-        Some(users) => users.access(user, peer.gid()),
-        None => return turned_away(&inner, &by),
+    // Places are held to the end.
+    let node = inner.clone();
+    let (access, seat) = match &node.users {
+        _ if is_own => (Ok(own_access()), None),
+        Some(users) => match admitted(&node, users, (user, peer.gid()), &by) {
+            Ok((access, seat)) => (Ok(access), Some(seat)),
+            Err(why) => (Err(why), None),
+        },
+        None => return turned_away(&node, &by),
     };
+    let refused = access.is_err().then(|| node.seats.take_refused());
+    if matches!(refused, Some(None)) {
+        return;
+    }
     let origin = match is_own {
         true => Origin::Own,
         false => Origin::User,
@@ -114,11 +125,22 @@ pub(super) async fn run(inner: Arc<Inner>, stream: UnixStream) {
         until_s: 0,
         from: format!("this machine, {by}"),
     });
-    if caller.is_err() {
-        turned_away(&inner, &by);
-    }
     let (reader, writer) = stream.into_split();
     serve(inner, caller, by, reader, Way::Socket(writer)).await;
+    drop((seat, refused));
+}
+
+/// What another user of this machine may do, who is in this group, and the place of its connection.
+fn admitted<'a>(
+    inner: &'a Inner,
+    users: &Users,
+    (user, group): (u32, u32),
+    by: &str,
+) -> Result<(Access, Seat<'a>), Refusal> {
+    let seat = inner.seats.take(user)?;
+    let access = users.access(user, group);
+    let access = access.inspect_err(|_| turned_away(inner, by))?;
+    Ok((access, seat))
 }
 
 /// Says of a user of this machine that the node does not let it in.
