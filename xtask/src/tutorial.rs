@@ -218,7 +218,8 @@ impl Newcomer {
         self.folder = PathBuf::from(now.trim_end());
         let is_new = self.folder.ends_with(CRATE) && !self.folder.join("target").exists();
         if is_new {
-            let built = target_dir().join("tutorial");
+            // `tests/it/new.rs` builds there, too: of the same crates, in the same way.
+            let built = target_dir().join("projects");
             fs::create_dir_all(&built)?;
             std::os::unix::fs::symlink(built, self.folder.join("target"))?;
             fs::copy(
