@@ -43,8 +43,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// For how many of those who are due CPU something is looked for each time.
 const CLAIMS: usize = 16;
 /// For each so many tasks that are the first of their line, [`PAUSE`] is longer by as much again: a look costs some microseconds
-/// for each of them.
-const HEADS: usize = 100;
+/// for each of them. After a look in vain also for so many that run: each was looked at.
+const HEADS: u32 = 100;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ pub(super) struct Preemption {
     /// When it is looked next.
     look_at: Instant,
     /// At how many tasks that are the first of their line it was looked last.
-    heads: usize,
+    heads: u32,
     /// At which claim the next look begins.
     from: usize,
     /// At how many claims it was looked in vain since anything has changed.
@@ -80,7 +80,8 @@ struct Asked {
 #[derive(Debug)]
 struct Round {
     class: ClassIx,
-    task: TaskIx,
+    /// By its id: its slot may be another's by the end.
+    task: TaskId,
     victims: BTreeSet<TaskIx>,
     until: Instant,
     /// Whether something is kept for the class because of it.
@@ -219,7 +220,7 @@ impl Preemption {
 
     /// How much longer than [`PAUSE`] it waits between two looks.
     fn longer(&self) -> Duration {
-        PAUSE.saturating_mul(u32::try_from(self.heads / HEADS).unwrap_or(u32::MAX))
+        PAUSE.saturating_mul(self.heads / HEADS)
     }
 
     /// Nobody is due anything.
@@ -293,6 +294,8 @@ impl Scheduler {
         }
         self.preemption.from = from + some;
         self.preemption.in_vain += some;
+        let longer = PAUSE.saturating_mul(self.with_executors / HEADS);
+        self.preemption.look_at = self.preemption.look_at + longer;
         if self.preemption.in_vain < all {
             self.preemption.look_again_at(self.preemption.look_at);
         }
@@ -456,22 +459,11 @@ impl Scheduler {
         self.preemption.come_back_at(until);
         self.preemption.round = Some(Round {
             class: claim.class,
-            task: claim.task,
+            task: self.tasks[claim.task].id,
             victims: victims.into_iter().collect(),
             until,
             keeps,
         });
-    }
-
-    /// A tenant has less of a resource than it is guaranteed.
-    pub(super) fn below(&self, tenant: TenantIx, resource: &ResourceName) -> PausedFor {
-        let tenant = self.tenants.get(tenant);
-        PausedFor::Minimum {
-            tenant: tenant.name().clone(),
-            resource: resource.clone(),
-            used: tenant.used(resource),
-            minimum: tenant.config().min_share.get(resource),
-        }
     }
 
     /// An executor has paused a task.
@@ -541,7 +533,9 @@ impl Scheduler {
         }
         // There may be another who is due something.
         self.preemption.look_at = self.now + self.preemption.longer();
-        self.start_first(round.class, round.task);
+        if let Some(task) = self.tasks.find(&round.task) {
+            self.start_first(round.class, task);
+        }
         if round.keeps && self.classes.get(round.class).is_some() {
             self.stop_keeping_for(round.class);
         }

@@ -230,6 +230,17 @@ impl Scheduler {
         Ok((chosen, self.below(tenant, name)))
     }
 
+    /// A tenant has less of a resource than it is guaranteed.
+    pub(super) fn below(&self, tenant: TenantIx, resource: &ResourceName) -> PausedFor {
+        let tenant = self.tenants.get(tenant);
+        PausedFor::Minimum {
+            tenant: tenant.name().clone(),
+            resource: resource.clone(),
+            used: tenant.used(resource),
+            minimum: tenant.config().min_share.get(resource),
+        }
+    }
+
     /// For how long the attempt of a task has run, without pauses.
     fn ran(&self, ix: TaskIx) -> Duration {
         let paused = self.pauses_of(ix).map(|it| self.paused_for(it).1);

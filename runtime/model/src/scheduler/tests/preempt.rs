@@ -315,6 +315,31 @@ fn of_many_tenants_it_is_looked_less_often_who_is_due() {
     assert!((5_000..20_000).contains(&looks), "{looks}");
 }
 
+/// So does one at 1,000 tasks that run, of which none can be stopped.
+#[test]
+fn of_many_tasks_that_run_it_is_looked_less_often_who_can_stop() {
+    let config = Config {
+        accepts_all: true,
+        ..local_config()
+    };
+    let mut it = Harness::with(config, &[r#"{"memory": 1000}"#]);
+    settle(&mut it, "B", r#"{"min_share": {"memory": 1}}"#);
+    let memory = r#"{"memory": 1}"#;
+    for number in 0..1_000 {
+        let mut spec = task(0, memory).tenant("A");
+        spec.id = driver_id(1).task(number);
+        it.scheduler.handle(Instant::ZERO, Event::Submit(spec));
+    }
+    it.submit(task(0, memory).tenant("B"));
+    let looks = looks_of(|| {
+        for ms in 1..90 {
+            let now = Instant::ZERO + Duration::from_millis(10 * ms);
+            it.scheduler.handle(now, Event::Tick);
+        }
+    });
+    assert!((5_000..50_000).contains(&looks), "{looks}");
+}
+
 #[test]
 fn it_can_be_switched_off() {
     let mut it = full(MIN);

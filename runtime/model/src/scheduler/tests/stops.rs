@@ -204,6 +204,19 @@ fn one_that_ends_before_it_stops_has_ended() {
 }
 
 #[test]
+fn who_comes_after_one_that_was_cancelled_has_not_its_claim() {
+    let mut it = full();
+    it.submit(task(5, ONE).tenant("C"));
+    it.submit(task(3, TWO).tenant("B"));
+    assert_eq!(it.wait(10), ["preempt t2"]);
+    assert_eq!(it.cancel(3), ["t3 cancelled"]);
+    // It has the slot of that one, and is the first of a line of the same kind.
+    let next = task(4, TWO).tenant("A").terms(|terms| terms.priority = 1);
+    assert_eq!(it.submit(next), NOTHING);
+    assert_eq!(it.preempted(2), ["retry t2 as 2", "start t5 on n0"]);
+}
+
+#[test]
 fn what_fails_unasked_counts_as_a_retry() {
     let mut it = Harness::local(NODE);
     it.submit(again(1, ONE));
