@@ -141,6 +141,11 @@ impl Failure {
             stderr_tail,
         }
     }
+
+    /// Its error for one who is to hear of these tenants alone.
+    pub(crate) fn seen_by(&self, sees: impl Fn(&TenantName) -> bool) -> TaskError {
+        TaskError::from(self.error.clone()).seen_by(sees)
+    }
 }
 
 /// What a record is looked for by.

@@ -488,6 +488,21 @@ mod tests {
     }
 
     #[test]
+    fn who_may_not_know_of_a_tenant_does_not_hear_of_it() {
+        let error = TaskError::Preempted {
+            tenant: Some("b".parse().unwrap()),
+            why: "tenant b".into(),
+        };
+        let failure = Failure::of(&error, String::new());
+        assert_eq!(failure.seen_by(|tenant| tenant.as_str() == "b"), error);
+        let seen = failure.seen_by(|_| false).to_string();
+        assert!(
+            seen.ends_with("another tenant was due what it held"),
+            "{seen}"
+        );
+    }
+
+    #[test]
     fn the_oldest_go_when_it_is_full() {
         let history = History::new(300 << 10);
         for number in 0..20_000 {

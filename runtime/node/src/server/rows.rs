@@ -8,7 +8,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use wasmrun_model::access::Tenants;
-use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, DriverId, IdPrefix, NodeId, TaskId};
 use wasmrun_model::task::Phase;
 use wasmrun_model::units::ms;
@@ -241,8 +240,7 @@ pub(super) fn tasks(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<TaskRo
 /// The rows of attempts that have ended, for one who has these tenants.
 pub(super) fn ended_rows(inner: &Inner, tenants: &Tenants, records: &[Record<'_>]) -> Vec<TaskRow> {
     let error = |failure: &Failure| {
-        let error = TaskError::from(failure.error.clone());
-        let error = error.seen_by(|tenant| tenants.covers(tenant));
+        let error = failure.seen_by(|tenant| tenants.covers(tenant));
         first_line(&error.to_string())
     };
     let elsewhere: BTreeSet<NodeId> = records.iter().filter_map(|it| it.ran_at).collect();

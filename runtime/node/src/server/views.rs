@@ -360,7 +360,10 @@ pub(super) fn describe(
     Ok(TaskDetail {
         row,
         retried,
-        error: failure.as_ref().map(|it| it.error.clone()),
+        error: failure.as_ref().map(|it| {
+            let error = it.seen_by(|tenant| asker.tenants.covers(tenant));
+            (&error).into()
+        }),
         stderr_tail: failure.map(|it| it.stderr_tail).unwrap_or_default(),
         object,
         explanation: dead.map(|dead| dead.told()),
