@@ -3,8 +3,8 @@
 //!
 //! Owns which attempts become which tasks of a scenario, and its text. Must not: ask a node, read a file, or simulate.
 //!
-//! A task runs for as long as it had its CPU: the times of all its attempts, without those in which it was blocked. It arrives when
-//! it was submitted, or when the last task that made one of its arguments had ended.
+//! A task runs for as long as it had its CPU: the times of all its attempts, without those in which it was blocked or paused. It
+//! arrives when it was submitted, or when the last task that made one of its arguments had ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,6 +40,8 @@ struct Attempt {
 #[derive(Debug, Deserialize)]
 struct Blocked {
     blocked_us: u64,
+    #[serde(default)]
+    paused_us: u64,
 }
 
 impl Attempt {
@@ -50,8 +52,9 @@ impl Attempt {
 
     /// For how long it had its CPU, if it ran.
     fn ran_us(&self) -> Option<u64> {
-        let blocked = self.phases.as_ref().map_or(0, |it| it.blocked_us);
-        Some(self.duration_us?.saturating_sub(blocked))
+        let phases = self.phases.as_ref();
+        let without = phases.map_or(0, |it| it.blocked_us.saturating_add(it.paused_us));
+        Some(self.duration_us?.saturating_sub(without))
     }
 }
 

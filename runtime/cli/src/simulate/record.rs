@@ -89,7 +89,7 @@ fn say(recorder: &Recorder, recording: &Recording, file: &Path, printer: &Printe
         "{tasks} tasks of {tenants} {of}, submitted over {span}, are in {shown}: wasmrun simulate {shown}"
     ));
     printer.note(
-        "priorities, strategies, labels, placement groups and sizes of arguments are in no history: all tasks have the defaults",
+        "priorities, retries, strategies, labels, placement groups and sizes of arguments are in no history: all tasks have the defaults",
     );
     if calls + never_ran > 0 {
         printer.note(format_args!(

@@ -137,7 +137,8 @@ fn a_task_runs_as_long_as_its_attempts_had_their_cpu() {
         state: "retried".into(),
         ..ran(1, 0, 0, 30)
     };
-    retried.run.as_mut().unwrap().phases.blocked_us = 10_000;
+    let phases = &mut retried.run.as_mut().unwrap().phases;
+    (phases.blocked_us, phases.paused_us) = (7_000, 3_000);
     let last = TaskRow {
         attempt: 2,
         ..ran(1, 0, 40, 5)
