@@ -3,6 +3,7 @@
 
 use std::fs;
 
+use tokio::task::JoinSet;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{self, List, Module, Rows, What};
 use wasmrun_client::{
@@ -440,6 +441,34 @@ fn people_write_the_names_of_actors_and_the_ids_of_objects() {
         &said,
         &["there is no actor 'total'", "`wasmrun node start`"],
     );
+}
+
+#[test]
+fn more_values_are_waited_for_than_a_node_takes_requests() {
+    let driver = Driver::start();
+    let counter = driver.counter(1);
+    driver.call(&counter, "spin", vec![]);
+    let value = |_| driver.call(&counter, "value", vec![]);
+    let calls: Vec<Future> = (0..5_000).map(value).collect();
+    let values = driver.client.wait(async {
+        let mut values = JoinSet::new();
+        for call in calls {
+            values.spawn(async move { call.get(None).await });
+        }
+        // By then all have been asked for that can be.
+        for _ in 0..10_000 {
+            tokio::task::yield_now().await;
+        }
+        counter.kill().await.unwrap();
+        values.join_all().await
+    });
+    assert_eq!(values.len(), 5_000);
+    for value in values {
+        let Err(GetError::Failed { error, .. }) = value else {
+            panic!("{value:?}");
+        };
+        assert!(matches!(error, TaskError::ActorDied { .. }), "{error}");
+    }
 }
 
 #[test]

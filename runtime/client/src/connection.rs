@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, NodeId};
@@ -32,6 +32,8 @@ const FRAMES_OUT: usize = 64;
 const GATHERED_BYTES: usize = 128 << 10;
 /// How long a node on the network may take to hear that a session is over, and what it says last to arrive.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// For how many values a connection waits at a time. The node takes 4,096 requests that wait, others among them, and refuses more.
+const WAITED_FOR: usize = 4_000;
 /// How many dropped objects are told in one frame.
 const RELEASED: usize = 10_000;
 
@@ -54,6 +56,7 @@ pub(crate) struct Connection {
     frames: mpsc::Sender<Vec<u8>>,
     pub(crate) routes: Arc<Routes>,
     next: AtomicU64,
+    waits: Arc<Semaphore>,
     reading: JoinHandle<()>,
     writing: JoinHandle<()>,
     /// What it lives on, if that is a blocking client's. Values that are mapped keep it.
@@ -108,6 +111,7 @@ impl Connection {
             tasks: AtomicU64::new(0),
             frames,
             next: AtomicU64::new(1),
+            waits: Arc::new(Semaphore::new(WAITED_FOR)),
             reading: tokio::spawn(Reader::new(reader, routes.clone()).run()),
             writing: tokio::spawn(write(writer, queue, routes.clone())),
             routes,
@@ -151,11 +155,21 @@ impl Connection {
         Ok(answers)
     }
 
-    /// Sends a request that starts a task or call, and together with it one for the value of that: the answers to each.
+    /// The turn of a request that waits for a value, once others have theirs.
+    pub(crate) async fn turn_to_wait(&self) -> OwnedSemaphorePermit {
+        let turn = self.waits.clone().acquire_owned().await;
+        turn.expect("it is never closed")
+    }
+
+    /// Sends a request that starts a task or call, and together with it one for the value of that: the answers to each. Without the
+    /// second where so many are waited for that it would be refused.
     pub(crate) async fn start_and_get(
         &self,
         request: Request,
-    ) -> Result<(Answers, Answers), Error> {
+    ) -> Result<(Answers, Option<Answers>), Error> {
+        let Ok(turn) = self.waits.clone().try_acquire_owned() else {
+            return Ok((self.start(request).await?, None));
+        };
         knows(self.spoken, request.since())?;
         let id = self.next.fetch_add(2, Ordering::Relaxed);
         let (started, got) = (self.routes.expect(id)?, self.routes.expect(id + 1)?);
@@ -170,7 +184,7 @@ impl Connection {
         }
         // Nothing comes between them.
         self.send_frames(frames).await?;
-        Ok((started, got))
+        Ok((started, Some(got.holding(turn))))
     }
 
     pub(crate) async fn send(&self, id: u64, message: Request) -> Result<(), Error> {

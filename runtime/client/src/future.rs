@@ -117,10 +117,7 @@ impl Task {
         is_wanted: bool,
     ) -> Result<(Self, Option<Answers>), Error> {
         let (answers, value) = match is_wanted {
-            true => {
-                let (started, got) = connection.start_and_get(request).await?;
-                (started, Some(got))
-            }
+            true => connection.start_and_get(request).await?,
             false => (connection.start(request).await?, None),
         };
         Ok((Self::submitted(connection, answers).await?, value))

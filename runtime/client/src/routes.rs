@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use wasmrun_model::id::{ActorId, ObjectId};
 use wasmrun_model::wire::{self, Response};
 use wasmrun_store::{ClientView, StagingWriter};
@@ -128,9 +128,17 @@ pub(crate) struct Dropped {
 pub(crate) struct Answers {
     pub(crate) id: u64,
     routes: Arc<Routes>,
+    /// Until the node has answered, of those of which it takes so many at a time.
+    turn: Option<OwnedSemaphorePermit>,
 }
 
 impl Answers {
+    /// Has this until the node has answered.
+    pub(crate) fn holding(mut self, turn: OwnedSemaphorePermit) -> Self {
+        self.turn = Some(turn);
+        self
+    }
+
     /// The next answer; a refusal is an error.
     pub(crate) async fn next(&mut self) -> Result<Response, Error> {
         match self.next_answer().await? {
@@ -141,7 +149,9 @@ impl Answers {
 
     /// The next answer; a refusal is an error.
     pub(crate) async fn next_answer(&mut self) -> Result<Answer, Error> {
-        match poll_fn(|cx| self.routes.poll(self.id, cx.waker())).await {
+        let answer = poll_fn(|cx| self.routes.poll(self.id, cx.waker())).await;
+        self.turn = None;
+        match answer {
             Some(Answer::Said(Response::Refused(why))) => Err(Error::Refused(why)),
             Some(answer) => Ok(answer),
             None => Err(self.routes.ended()),
@@ -186,6 +196,7 @@ impl Routes {
         Ok(Answers {
             id,
             routes: self.clone(),
+            turn: None,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wasmrun_model::units;
 use wasmrun_model::value::{Handle, ValueType};
@@ -165,13 +165,23 @@ impl Incoming {
         object: &ObjectRef,
         timeout: Option<Duration>,
         can_map: bool,
-    ) -> Result<Answers, Error> {
+    ) -> Result<Answers, GetError> {
+        let began = Instant::now();
+        let turn = connection.turn_to_wait();
+        let turn = match timeout {
+            Some(timeout) => {
+                let turn = tokio::time::timeout(timeout, turn).await;
+                turn.map_err(|_| GetError::TimedOut)?
+            }
+            None => turn.await,
+        };
+        let timeout = timeout.map(|all| all.saturating_sub(began.elapsed()));
         let request = Request::Get {
             object: object.clone(),
             timeout_ms: timeout.map(units::ms),
             can_map,
         };
-        connection.start(request).await
+        Ok(connection.start(request).await?.holding(turn))
     }
 
     /// `None` if it cannot be mapped here.
