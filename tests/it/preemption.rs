@@ -2,6 +2,7 @@
 
 use wasmrun_tests::{Wasmrun, assert_says, guest};
 
+use crate::faults::eventually;
 use crate::node::Node;
 
 /// A command that submits a task of a tenant, of one CPU.
@@ -25,6 +26,18 @@ fn a_tenant_below_its_minimum_has_others_paused_and_they_lose_nothing() {
     node.wait_for("running", 1);
     let work = submit(&node, "red", "bench", "busy-iterations(2000000000)").start();
     node.wait_for("running", 2);
+    // A task runs for 100 ms before it is paused.
+    let age_ms = || {
+        let listed = node.wasmrun(["list", "tasks", "-f", "name=busy-iterations"]);
+        listed.json(0)["tasks"][0]["age_ms"].as_u64()
+    };
+    let began = age_ms().expect("it runs");
+    eventually("may it be paused", || {
+        let age = age_ms();
+        (age >= Some(began + 200))
+            .then_some(())
+            .ok_or_else(|| format!("{age:?}"))
+    });
     let forever = submit(&node, "blue", "fixture", "sleep-forever()");
     let forever = forever.args(["-q", "--detach"]).ok();
 
