@@ -2,7 +2,7 @@
 //!
 //! Owns the records at `secrets/TENANT/NAME`, which are sealed, the watch by which a node knows all of them ([`Vault`]), and the
 //! way of the key: the head makes it when it is first wanted, the other nodes ask for it over the network of nodes and have it in
-//! memory and in their state folders from then on. Must not: open a value but to seal it anew, or give the key to anybody but a node
+//! memory and in their state folders from then on. Must not: open a value but to reseal it, or give the key to anybody but a node
 //! that lives.
 //!
 //! Invariants: what this node goes by is what was in the store at one revision, which only grows. Who has the key can open every
@@ -87,7 +87,7 @@ impl Record for FormerKey {
     const VERSION: u8 = 1;
 }
 
-/// How many secrets and private keys of services were sealed anew, and how many stay as they are because nobody can open them.
+/// How many secrets and private keys of services were resealed, and how many stay as they are because nobody can open them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Resealed {
     pub(crate) secrets: u64,
@@ -139,11 +139,11 @@ impl Secrets {
 
     /// Has this key seal all that another one has sealed, also what is set meanwhile. The same may be begun again wherever it was
     /// cut off.
-    async fn seal_anew(&self, key: &SecretKey) -> Result<Resealed, Error> {
+    async fn reseal(&self, key: &SecretKey) -> Result<Resealed, Error> {
         let mut secrets = 0;
         loop {
             let mut tried = 0;
-            let now = self.seal_anew_once(key, &mut tried).await?;
+            let now = self.reseal_once(key, &mut tried).await?;
             secrets += now.secrets;
             if tried == 0 {
                 return Ok(Resealed { secrets, ..now });
@@ -151,7 +151,7 @@ impl Secrets {
         }
     }
 
-    async fn seal_anew_once(&self, key: &SecretKey, tried: &mut u64) -> Result<Resealed, Error> {
+    async fn reseal_once(&self, key: &SecretKey, tried: &mut u64) -> Result<Resealed, Error> {
         let mut done = Resealed::default();
         let (entries, _) = watched::entries(&*self.store, SECRETS).await?;
         for entry in entries {
@@ -163,7 +163,7 @@ impl Secrets {
                 continue;
             }
             let before = self.former(key, stored.key()).await?;
-            let sealed = before.and_then(|it| stored.sealed_anew((&it, key), (&tenant, &name)));
+            let sealed = before.and_then(|it| stored.resealed((&it, key), (&tenant, &name)));
             let Some(sealed) = sealed else {
                 done.unreadable += 1;
                 continue;
@@ -178,7 +178,7 @@ impl Secrets {
                 continue;
             };
             let before = self.former(key, by).await?;
-            let sealed = before.and_then(|it| service.sealed_anew((&it, key)));
+            let sealed = before.and_then(|it| service.resealed((&it, key)));
             let Some(sealed) = sealed else {
                 done.unreadable += 1;
                 continue;
@@ -204,7 +204,7 @@ impl Secrets {
     ) -> Result<(), SecretError> {
         let key = records::secret(tenant, name);
         let value = stored.to_value();
-        // Sealed anew it has other bytes: where they are there already, an earlier attempt has written them.
+        // Resealed it has other bytes: where they are there already, an earlier attempt has written them.
         let next = |entry: Option<&Entry>, _: bool| match entry {
             Some(entry) if entry.value == value => Ok(Next::Stays),
             _ => Ok(Next::Put(value.clone())),
@@ -292,11 +292,11 @@ impl Cluster {
         let _alone = self.secrets.rotating.lock().await;
         let old = self.own_key()?.ok_or_else(|| self.no_key())?;
         // Where the last time was cut off.
-        self.secrets.seal_anew(&old).await?;
+        self.secrets.reseal(&old).await?;
         let new = SecretKey::generate();
         self.told(self.secrets.keep(&old, &new)).await?;
         self.keys.replace(&new).map_err(key_error)?;
-        let done = self.secrets.seal_anew(&new).await?;
+        let done = self.secrets.reseal(&new).await?;
         let is_over = |entry: &Entry| entry.key != records::secret_key(old.id());
         let store = &*self.secrets.store;
         self.told(watched::prune(store, SECRET_KEYS, is_over))
@@ -504,7 +504,7 @@ mod tests {
         // Cut off before its key was written, and then after one secret.
         secrets.keep(&old, &lost).await.unwrap();
         secrets.keep(&old, &new).await.unwrap();
-        let done = secrets.seal_anew(&new).await.unwrap();
+        let done = secrets.reseal(&new).await.unwrap();
         assert_eq!((done.secrets, done.unreadable), (2, 1));
         let (entries, _) = watched::entries(&*store, SECRETS).await.unwrap();
         let keys = entries.iter().map(|it| read(it).unwrap().1.key());
@@ -516,13 +516,13 @@ mod tests {
         let again = read(a)
             .unwrap()
             .1
-            .sealed_anew((&new, &old), (&tenant, &names[0]));
+            .resealed((&new, &old), (&tenant, &names[0]));
         assert!(again.is_some(), "the value is what it was");
         // Who is late with the old key can be read all the same.
         let found = secrets.former(&new, old.id()).await.unwrap();
         assert_eq!(found.map(|it| it.id()), Some(old.id()));
         assert!(secrets.former(&old, old.id()).await.unwrap().is_none());
-        let again = secrets.seal_anew(&new).await.unwrap();
+        let again = secrets.reseal(&new).await.unwrap();
         assert_eq!((again.secrets, again.unreadable), (0, 1));
     }
 

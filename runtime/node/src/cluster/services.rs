@@ -253,7 +253,7 @@ impl ServiceRecord {
     }
 
     /// With its private key sealed by another key than before. None if the one before does not open it.
-    pub(super) fn sealed_anew(mut self, (before, key): (&SecretKey, &SecretKey)) -> Option<Self> {
+    pub(super) fn resealed(mut self, (before, key): (&SecretKey, &SecretKey)) -> Option<Self> {
         let name = bound(&self.key());
         let plain = before.open(&name, &self.sealed()?)?;
         let (_, sealed) = self.serve.tls.as_mut()?;
@@ -418,8 +418,8 @@ mod tests {
             encoded(&key.seal(&bound(&before.key()), b"pem")),
         ));
         let next = SecretKey::generate();
-        assert!(before.clone().sealed_anew((&next, &next)).is_none());
-        let after = before.sealed_anew((&key, &next)).unwrap();
+        assert!(before.clone().resealed((&next, &next)).is_none());
+        let after = before.resealed((&key, &next)).unwrap();
         let sealed = after.sealed().unwrap();
         assert_eq!(sealed.key(), next.id());
         let opened = next.open(&bound(&after.key()), &sealed).unwrap();

@@ -57,7 +57,7 @@ impl StoredSecret {
     }
 
     /// The same, sealed by another key than before. None if that did not seal it.
-    pub(crate) fn sealed_anew(
+    pub(crate) fn resealed(
         &self,
         (before, now): (&SecretKey, &SecretKey),
         (tenant, name): (&TenantName, &SecretName),
