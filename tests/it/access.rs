@@ -38,6 +38,12 @@ fn rows(client: &Client, list: &[&str], name: &str) -> Vec<Json> {
     listed[name].as_array().expect("a list").clone()
 }
 
+/// How many tasks run, as far as somebody is told.
+fn running(client: &Client) -> u64 {
+    let status = client.command(&["status"]).json(0);
+    status["tasks"]["running"].as_u64().expect("a number")
+}
+
 /// What is another's is refused in the words in which what is not there is.
 #[track_caller]
 fn is_hidden(client: &Client, args: &[&str], theirs: &str) {
@@ -116,10 +122,8 @@ fn what_is_another_tenants_does_not_exist() {
     assert!(rows(&alice, &["list", "modules"], "modules").is_empty());
 
     // Nor are bob's tasks counted for her.
-    let status = alice.command(&["status"]).json(0);
-    assert_eq!(status["tasks"]["running"], 0, "{status}");
-    let of_bob = bob.command(&["status"]).json(0);
-    assert_ne!(of_bob["tasks"]["running"], 0, "{of_bob}");
+    assert_eq!(running(&alice), 0);
+    assert_ne!(running(&bob), 0);
 
     // A tenant that she does not have is none, whether there is such a one or not.
     let submit = |tenant: &str| {

@@ -78,7 +78,7 @@ use self::succession::Estate;
 use self::table::Table;
 use self::watch::Watches;
 use crate::cluster::{Cluster, Mean, NodeIx, Strategy};
-use crate::fairness::{Policy, TenantIx, Tenants};
+use crate::fairness::{Policy, TenantConfig, TenantIx, TenantName, Tenants};
 use crate::id::{NodeId, ObjectId, TaskId};
 use crate::random::Random;
 use crate::task::{
@@ -353,19 +353,21 @@ impl Scheduler {
                 tenant,
                 takeovers,
             } => self.take_group_over(group, spec, tenant, takeovers),
-            Event::SetTenant { tenant, config } => {
-                self.make_room_for(&tenant);
-                if self.tenants.set_config(&tenant, *config).is_err() {
-                    self.stale += 1;
-                }
-                self.keys.note_all();
-                self.open_held();
-                self.groups.set_changed();
-            }
+            Event::SetTenant { tenant, config } => self.set_tenant(&tenant, *config),
             Event::Configure(settings) => self.configure(*settings),
             Event::Message { from, message } => self.message(from, *message),
             Event::Tick => self.offer_to_all(),
         }
+    }
+
+    fn set_tenant(&mut self, tenant: &TenantName, config: TenantConfig) {
+        self.make_room_for(tenant);
+        if self.tenants.set_config(tenant, config).is_err() {
+            self.stale += 1;
+        }
+        self.keys.note_all();
+        self.open_held();
+        self.groups.set_changed();
     }
 
     fn submit(&mut self, spec: TaskSpec, owner: Owner, attempt: Attempt, hops: u8) {

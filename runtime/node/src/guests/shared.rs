@@ -247,8 +247,9 @@ impl Shared {
         for cell in todo.stop {
             cell.cancel();
         }
-        let preempted = todo.preempt.iter();
-        preempted.for_each(|(cell, attempt)| cell.preempt(*attempt));
+        for (cell, attempt) in todo.preempt {
+            cell.preempt(attempt);
+        }
         if let Some(at) = todo.preempts_at {
             self.tick_for_pauses(at);
         }
