@@ -28,7 +28,7 @@ pub(crate) fn of_task(submit: &mut Submit, options: &Map<String, Json>) -> Resul
         match &name[..] {
             "name" => submit.name = text(name, value)?,
             "retries" => submit.terms.retries = Some(whole(name, value)?),
-            "noPreempt" => submit.terms.set_no_preempt(is_so(name, value)?),
+            "noPreempt" => submit.terms.no_preempt = is_so(name, value)?,
             "retryOnError" => submit.terms.retry_on_error = Some(is_so(name, value)?),
             _ => {
                 let (terms, limits) = (&mut submit.terms, &mut submit.limits);

@@ -354,7 +354,7 @@ impl Callable {
                 match name {
                     "name" => submit.name = value.extract()?,
                     "retries" => terms.retries = Some(value.extract()?),
-                    "no_preempt" => terms.set_no_preempt(value.extract()?),
+                    "no_preempt" => terms.no_preempt = value.extract()?,
                     "retry_on_error" => terms.retry_on_error = Some(value.extract()?),
                     other => return common(other, value, terms, limits, grants, trace),
                 }

@@ -257,14 +257,14 @@ fn objects_of_a_tenant_within_its_part_stay_in_memory() {
     let set = ["tenant", "set", "modest", "--max-objects", "1MiB"];
     assert_eq!(
         node.wasmrun(set).ok(),
-        "tenant modest: weight 1, no minimum, quota objects 1MiB\n"
+        "tenant modest: weight 1, no minimum, quota 1 MiB of objects at a node\n"
     );
     put("modest", 1);
     assert_eq!(objects("modest", "memory"), 1.0);
     let listed = node.wasmrun(["list", "tenants"]).json(0);
     let mut rows = listed["tenants"].as_array().expect("a list").iter();
     let row = rows.find(|row| row["name"] == "modest").expect("it is set");
-    assert_eq!(row["used"]["wasmrun/objects"], BYTES.to_string());
+    assert_eq!(row["objects_bytes"], BYTES);
     let refused = node
         .wasmrun(["put", "--tenant", "modest"])
         .arg(&large)

@@ -113,6 +113,6 @@ fn who_may_ask_not_to_be_preempted_is_refused_at_first() {
     assert_says(&refused, &["tasks of tenant red may not ask", says]);
     let allow = ["tenant", "set", "red", "--no-preempt", "allow"];
     let set = node.wasmrun(allow).ok();
-    assert_says(&set, &["quota wasmrun/no-preempt 1"]);
+    assert_says(&set, &["no minimum, may ask for --no-preempt"]);
     submit().ok();
 }

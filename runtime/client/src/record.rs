@@ -277,10 +277,11 @@ fn tenants_due(cluster: &Cluster<'_>) -> Vec<Json> {
         if !row.min.is_empty() {
             set.push(("min_share", json!(row.min)));
         }
-        if !row.max.is_empty() {
-            set.push(("max", json!(row.max)));
+        let quota = &row.quota;
+        if !quota.max.is_empty() {
+            set.push(("max", json!(quota.max)));
         }
-        set.extend(row.max_tasks.map(|most| ("max_tasks", json!(most))));
+        set.extend(quota.max_tasks.map(|most| ("max_tasks", json!(most))));
         if !set.is_empty() {
             let tenant = all
                 .entry(&row.name)

@@ -91,7 +91,7 @@ impl TenantChange {
         self
     }
 
-    /// Whether its tasks may ask not to be paused or stopped for others ([`wire::Terms::set_no_preempt`]), by default not.
+    /// Whether its tasks may ask not to be paused or stopped for others ([`wire::Terms::no_preempt`]), by default not.
     #[must_use]
     pub fn no_preempt(mut self, is_allowed: bool) -> Self {
         self.no_preempt = Some(is_allowed);

@@ -409,17 +409,16 @@ fn local(
 /// One resource has two amounts.
 pub fn terms(task: &TaskOptions) -> Result<wire::Terms, Failure> {
     let scheduling = &task.scheduling;
-    let mut terms = wire::Terms {
+    Ok(wire::Terms {
         resources: task.request.asked()?.0,
         tenant: Some(scheduling.tenant.clone()),
         priority: scheduling.priority,
         retries: scheduling.retries,
         retry_on_error: scheduling.retry_on_error,
+        no_preempt: scheduling.no_preempt,
         selectors: scheduling.label_selector.clone().unwrap_or_default(),
         strategy: scheduling.strategy.clone(),
-    };
-    terms.set_no_preempt(scheduling.no_preempt);
-    Ok(terms)
+    })
 }
 
 /// What it may use besides.

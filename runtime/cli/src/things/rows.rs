@@ -7,8 +7,6 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use wasmrun_client::rows;
 use wasmrun_client::wire::{Amounts, JobTasks, TaskRow, What};
-use wasmrun_model::fairness::Quota;
-use wasmrun_model::resource::ResourceName;
 use wasmrun_model::units;
 
 use super::get::yes;
@@ -59,11 +57,7 @@ pub fn progress(tasks: &JobTasks) -> (u64, u64) {
 
 pub fn amounts(amounts: &Amounts) -> String {
     let parts = amounts.iter();
-    let shown = parts.map(|(name, amount)| match name.as_str() {
-        Quota::OBJECTS => format!("objects {}", amount.display_for(&ResourceName::MEMORY)),
-        Quota::DETACHED => format!("{} detached tasks at a node", amount.display_for(name)),
-        _ => format!("{name} {}", amount.display_for(name)),
-    });
+    let shown = parts.map(|(name, amount)| format!("{name} {}", amount.display_for(name)));
     shown.collect::<Vec<_>>().join(", ")
 }
 
@@ -127,7 +121,7 @@ const fn columns(what: What) -> &'static [Column<'static>] {
         },
         What::Tenants => columns! {
             text "name" text "node" number "weight" text "min" number "share" text "used"
-            number "submitted" number "finished" number "failed" number "cancelled"
+            number "objects_bytes" number "submitted" number "finished" number "failed" number "cancelled"
         },
         What::Audit => columns! {
             text "time" text "node" text "who" text "from" text "tenant" text "action"
@@ -136,6 +130,7 @@ const fn columns(what: What) -> &'static [Column<'static>] {
         What::Due => columns! {
             text "name" number "weight" text "min" number "share" text "used" text "max"
             number "tasks" number "max_tasks" number "waiting" number "max_waiting"
+            number "max_objects_bytes" number "max_detached" text "no_preempt"
         },
     }
 }

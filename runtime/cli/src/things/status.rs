@@ -279,9 +279,10 @@ fn load_of_all(statuses: &[NodeStatus]) -> Vec<String> {
 
 /// Each tenant once, with what it holds at all nodes; and what they are due, where that is not the default.
 fn tenants_text(tenants: &[TenantRow], due: &[DueRow]) -> String {
-    let mut sums: BTreeMap<&TenantName, (String, Amounts)> = BTreeMap::new();
+    let mut sums: BTreeMap<&TenantName, (String, Amounts, u64)> = BTreeMap::new();
     for row in tenants {
-        let (share, held) = sums.entry(&row.name).or_default();
+        let (share, held, objects) = sums.entry(&row.name).or_default();
+        *objects += row.objects_bytes;
         // Decimals with the same number of digits: the longer one is the larger one.
         if (row.share.len(), &row.share) > (share.len(), share) {
             share.clone_from(&row.share);
@@ -292,7 +293,7 @@ fn tenants_text(tenants: &[TenantRow], due: &[DueRow]) -> String {
     }
     let due: BTreeMap<&TenantName, &DueRow> = due.iter().map(|it| (&it.name, it)).collect();
     let mut sums: Vec<_> = sums.into_iter().collect();
-    sums.sort_by(|(_, (one, _)), (_, (other, _))| (other.len(), other).cmp(&(one.len(), one)));
+    sums.sort_by(|(_, (one, ..)), (_, (other, ..))| (other.len(), other).cmp(&(one.len(), one)));
     let more = sums.len().saturating_sub(MOST_TENANTS);
     sums.truncate(MOST_TENANTS);
     let is_default = |it: &DueRow| it.weight == Weight::ONE && it.min.is_empty();
@@ -300,9 +301,12 @@ fn tenants_text(tenants: &[TenantRow], due: &[DueRow]) -> String {
         .iter()
         .filter_map(|(name, _)| due.get(name))
         .all(|due| is_default(due));
-    let lines = sums.into_iter().map(|(name, (share, mut held))| {
+    let lines = sums.into_iter().map(|(name, (share, mut held, objects))| {
         held.retain(|_, amount| !amount.is_zero());
-        let mut line = vec![name.to_string(), share, rows::amounts(&held)];
+        let amounts = (!held.is_empty()).then(|| rows::amounts(&held));
+        let objects = (objects > 0).then(|| format!("objects {}", units::bytes(objects)));
+        let used: Vec<String> = amounts.into_iter().chain(objects).collect();
+        let mut line = vec![name.to_string(), share, used.join(", ")];
         if !is_plain {
             let due = due.get(name);
             let cells = due.map(|due| [due.weight.to_string(), rows::minimum(&due.min)]);

@@ -3,7 +3,8 @@
 use serde_json::json;
 use wasmrun_client::TenantChange;
 use wasmrun_client::wire::{TenantChanged, What};
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::fairness::{Quota, TenantName};
+use wasmrun_model::units;
 
 use super::{rows, scheduling};
 use crate::args::{self, AllowArg, Global, Output, TenantCommand};
@@ -63,14 +64,12 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
     let client = remote::connect(global, &TenantName::default())?;
     let changed = client.wait(client.set_tenant(&options.tenant, change));
     let changed = changed.map_err(remote::failed)?;
-    let quota = quota(options, &changed);
+    let quota = quota(options, &changed.quota);
     let TenantChanged {
         tenant,
         weight,
         min,
-        max,
-        max_tasks,
-        max_waiting,
+        quota: of,
         notes,
     } = changed;
     match printer.output {
@@ -82,9 +81,12 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
                 set["resource_weights"] = scheduling::to_json(&weights.0);
             }
             if quota.is_some() {
-                set["max"] = json!(max);
-                set["max_tasks"] = json!(max_tasks);
-                set["max_waiting"] = json!(max_waiting);
+                set["max"] = json!(of.max);
+                set["max_tasks"] = json!(of.max_tasks);
+                set["max_waiting"] = json!(of.max_waiting);
+                set["max_objects_bytes"] = json!(of.max_objects);
+                set["max_detached"] = json!(of.max_detached);
+                set["no_preempt"] = json!(of.no_preempt);
             }
             printer.json(&set)?;
         }
@@ -109,22 +111,32 @@ fn set(options: &args::TenantSet, global: &Global, printer: &Printer) -> Command
 }
 
 /// The quota in words, if there is one or it was changed.
-fn quota(options: &args::TenantSet, changed: &TenantChanged) -> Option<String> {
+fn quota(options: &args::TenantSet, quota: &Quota) -> Option<String> {
     let mut parts = Vec::new();
-    if !changed.max.is_empty() {
-        parts.push(rows::amounts(&changed.max));
+    if !quota.max.is_empty() {
+        parts.push(rows::amounts(&quota.max));
     }
-    parts.extend(changed.max_tasks.map(|most| format!("{most} sandboxes")));
+    parts.extend(quota.max_tasks.map(|most| format!("{most} sandboxes")));
     let waiting = |most| format!("{most} tasks waiting at a node");
-    parts.extend(changed.max_waiting.map(waiting));
+    parts.extend(quota.max_waiting.map(waiting));
+    let objects = |most| format!("{} of objects at a node", units::bytes(most));
+    parts.extend(quota.max_objects.map(objects));
+    let detached = |most| format!("{most} detached tasks at a node");
+    parts.extend(quota.max_detached.map(detached));
     let is_named = options.max.is_some()
         || options.max_objects.is_some()
         || options.max_detached.is_some()
         || options.max_tasks.is_some()
-        || options.max_waiting.is_some()
-        || options.no_preempt.is_some();
+        || options.max_waiting.is_some();
+    let mut said = Vec::new();
     match parts.is_empty() {
-        true => is_named.then(|| "no quota".to_owned()),
-        false => Some(format!("quota {}", parts.join(", "))),
+        true => said.extend(is_named.then(|| "no quota".to_owned())),
+        false => said.push(format!("quota {}", parts.join(", "))),
     }
+    match (quota.no_preempt, options.no_preempt) {
+        (true, _) => said.push("may ask for --no-preempt".to_owned()),
+        (false, Some(_)) => said.push("may not ask for --no-preempt".to_owned()),
+        (false, None) => {}
+    }
+    (!said.is_empty()).then(|| said.join(", "))
 }

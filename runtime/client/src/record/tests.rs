@@ -1,5 +1,6 @@
 //! Tests of what becomes of attempts in a scenario.
 
+use wasmrun_model::fairness::Quota;
 use wasmrun_model::id::{DriverId, NodeId, ObjectId, TaskId};
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::scheduler::Settings;
@@ -64,9 +65,7 @@ fn due(name: &str, weight: &str) -> DueRow {
         min: Amounts::new(),
         share: "0".into(),
         used: Amounts::new(),
-        max: Amounts::new(),
-        max_tasks: None,
-        max_waiting: None,
+        quota: Quota::default(),
         tasks: 0,
         waiting: 0,
     }
@@ -78,8 +77,11 @@ fn record(rows: &[TaskRow], wanted: &Wanted) -> Recording {
         recorder.add(row.object());
     }
     let quota = DueRow {
-        max: [(ResourceName::CPU, Amount::ONE)].into(),
-        max_tasks: Some(3),
+        quota: Quota {
+            max: [(ResourceName::CPU, Amount::ONE)].into(),
+            max_tasks: Some(3),
+            ..Quota::default()
+        },
         ..due("red", "2.5")
     };
     let scheduling = Scheduling {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use wasmrun_client::wire::Amounts;
-use wasmrun_model::fairness::Quota;
 use wasmrun_model::resource::{Amount, ResourceName};
 use wasmrun_model::units;
 
@@ -28,10 +27,7 @@ pub fn amounts(amounts: &Amounts) -> String {
 
 /// An amount with its name.
 pub fn named(name: &ResourceName, amount: Amount) -> String {
-    match name.as_str() {
-        Quota::OBJECTS => format!("objects {}", shown(&ResourceName::MEMORY, amount)),
-        _ => format!("{name} {}", shown(name, amount)),
-    }
+    format!("{name} {}", shown(name, amount))
 }
 
 /// An amount, memory in the largest unit that leaves one decimal.
@@ -52,12 +48,6 @@ mod tests {
         assert_eq!(age(1999), "1s");
         assert_eq!(age(10_000), "10s");
         assert_eq!(age(61_500), "1m1s");
-    }
-
-    #[test]
-    fn objects_are_named_as_by_the_command_line() {
-        let used = [Quota::objects(2 << 20), (ResourceName::CPU, Amount::ONE)];
-        assert_eq!(amounts(&used.into()), "CPU 1, objects 2 MiB");
     }
 
     #[test]

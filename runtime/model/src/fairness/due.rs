@@ -46,7 +46,7 @@ impl Tenants {
     /// Whether tasks of a tenant may ask not to be paused or stopped for others: where the quota of any says so that it is part of.
     pub fn allows_no_preempt(&self, ix: TenantIx) -> bool {
         let mut all = self.and_above(ix);
-        all.any(|ix| self.get(ix).config().quota.allows_no_preempt())
+        all.any(|ix| self.get(ix).config().quota.no_preempt)
     }
 
     /// Whether a tenant is this one, or part of it.

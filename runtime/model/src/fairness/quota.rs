@@ -28,83 +28,22 @@ pub struct Quota {
     /// How many tasks may wait at one node.
     #[serde(default)]
     pub max_waiting: Option<u32>,
+    /// How many bytes of objects it may have in memory at each node.
+    #[serde(default)]
+    pub max_objects: Option<u64>,
+    /// How many detached tasks that have not ended it may have at each node.
+    #[serde(default)]
+    pub max_detached: Option<u64>,
+    /// Whether its tasks may ask not to be paused or stopped for others.
+    #[serde(default)]
+    pub no_preempt: bool,
 }
 
 impl Quota {
-    /// The name under which `max` has how many bytes of objects it may have in memory at each node. No task asks for any of it.
-    pub const OBJECTS: &str = "wasmrun/objects";
-    /// The name under which `max` has how many detached tasks that have not ended it may have at each node, likewise.
-    pub const DETACHED: &str = "wasmrun/detached";
-    /// The name under which `max` has whether its tasks may ask not to be paused or stopped for others.
-    pub const NO_PREEMPT: &str = "wasmrun/no-preempt";
-
-    /// Whether its tasks, and those of all that are part of it, may ask not to be paused or stopped for others.
-    pub fn allows_no_preempt(&self) -> bool {
-        self.apart(Self::NO_PREEMPT).is_some()
-    }
-
-    /// Replaces that.
-    pub fn set_no_preempt(&mut self, is_allowed: bool) {
-        self.set_apart(Self::NO_PREEMPT, is_allowed.then_some(1));
-    }
-
-    /// How many bytes of objects it may have in memory at each node.
-    pub fn max_objects(&self) -> Option<u64> {
-        self.apart(Self::OBJECTS)
-    }
-
-    /// How many detached tasks that have not ended it may have at each node.
-    pub fn max_detached(&self) -> Option<u64> {
-        self.apart(Self::DETACHED)
-    }
-
-    fn apart(&self, name: &str) -> Option<u64> {
-        let mut found = self.max.iter().filter(|(it, _)| it.as_str() == name);
-        found.next().map(|(_, most)| most.whole_units())
-    }
-
-    /// Replaces what tasks may use at once.
-    pub fn set_max(&mut self, max: &BTreeMap<ResourceName, Amount>) {
-        self.max.retain(|name, _| is_apart(name));
-        let max = max.iter().filter(|(name, _)| !is_apart(name));
-        self.max
-            .extend(max.map(|(name, most)| (name.clone(), *most)));
-    }
-
-    /// Replaces how many bytes of objects it may have in memory at each node; `None`: no bound.
-    pub fn set_max_objects(&mut self, most: Option<u64>) {
-        self.set_apart(Self::OBJECTS, most);
-    }
-
-    /// Replaces how many detached tasks that have not ended it may have at each node; `None`: no bound.
-    pub fn set_max_detached(&mut self, most: Option<u64>) {
-        self.set_apart(Self::DETACHED, most);
-    }
-
-    fn set_apart(&mut self, name: &str, most: Option<u64>) {
-        self.max.retain(|it, _| it.as_str() != name);
-        if let Some(most) = most {
-            let name = name.parse().expect("it is a name");
-            let most = Amount::from_units(most).unwrap_or(Amount::MAX);
-            self.max.insert(name, most);
-        }
-    }
-
-    /// So many bytes of objects, as they stand among amounts.
-    pub fn objects(bytes: u64) -> (ResourceName, Amount) {
-        let name = Self::OBJECTS.parse().expect("it is a name");
-        (name, Amount::from_units(bytes).unwrap_or(Amount::MAX))
-    }
-
     /// Whether it bounds nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-}
-
-/// Whether it is about no resource that tasks ask for, and is changed by itself.
-fn is_apart(name: &ResourceName) -> bool {
-    [Quota::OBJECTS, Quota::DETACHED, Quota::NO_PREEMPT].contains(&name.as_str())
 }
 
 /// What somebody would use on top.
@@ -320,7 +259,7 @@ impl Tenants {
     pub fn max_detached(&self, name: &TenantName) -> Vec<(TenantName, u64)> {
         let names = std::iter::successors(Some(name.clone()), TenantName::parent);
         let bounds = names.filter_map(|name| {
-            let most = self.get(self.find(&name)?).config().quota.max_detached()?;
+            let most = self.get(self.find(&name)?).config().quota.max_detached?;
             Some((name, most))
         });
         bounds.collect()
@@ -392,20 +331,6 @@ mod tests {
     }
 
     #[test]
-    fn whether_tasks_may_ask_to_be_left_alone_is_kept_apart_from_amounts() {
-        let mut quota = Quota::default();
-        assert!(!quota.allows_no_preempt());
-        quota.set_no_preempt(true);
-        quota.set_max_objects(Some(4096));
-        quota.set_max(&[(ResourceName::CPU, Amount::ONE)].into());
-        assert!(quota.allows_no_preempt());
-        assert_eq!((quota.max_objects(), quota.max.len()), (Some(4096), 3));
-        quota.set_no_preempt(false);
-        assert!(!quota.allows_no_preempt());
-        assert_eq!((quota.max_objects(), quota.max.len()), (Some(4096), 2));
-    }
-
-    #[test]
     fn what_is_never_possible_is_said() {
         let mut tenants = table(&[
             ("a", r#"{"max":{"memory":4294967296}}"#),
@@ -426,34 +351,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_objects_is_bounded_by_itself() {
-        type Max = BTreeMap<ResourceName, Amount>;
-        let max = |json: &str| serde_json::from_str::<Max>(json).unwrap();
-        let objects = r#"{"wasmrun/objects":4096}"#;
-        let mut quota = Quota::default();
-        quota.set_max_objects(Some(4096));
-        assert_eq!(quota.max, max(objects));
-        quota.set_max(&max(r#"{"CPU":2,"wasmrun/objects":1}"#));
-        assert_eq!((quota.max_objects(), quota.max.len()), (Some(4096), 2));
-        quota.set_max(&max("{}"));
-        assert_eq!((quota.max_objects(), quota.max.len()), (Some(4096), 1));
-        quota.set_max(&max(r#"{"CPU":2}"#));
-        quota.set_max_objects(None);
-        assert_eq!((quota.max_objects(), quota.max.len()), (None, 1));
-        quota.set_max_detached(Some(7));
-        quota.set_max_objects(Some(4096));
-        assert_eq!(
-            (quota.max_objects(), quota.max_detached()),
-            (Some(4096), Some(7))
-        );
-        let tenants = table(&[("a", r#"{"max":{"wasmrun/detached":7}}"#)]);
-        let a: TenantName = "a".parse().unwrap();
+    fn what_no_task_asks_for_holds_up_none() {
+        let tenants = table(&[("a", r#"{"max_objects":4096,"max_detached":7}"#)]);
         let of = |name: &str| tenants.max_detached(&name.parse().unwrap());
-        assert_eq!(of("a/x/1"), vec![(a, 7)]);
+        assert_eq!(of("a/x/1"), vec![("a".parse().unwrap(), 7)]);
         assert!(of("b").is_empty());
-        // It holds up no task.
-        let quota = format!("{{\"max\":{objects}}}");
-        let tenants = table(&[("a", quota.as_str())]);
         let a = tenants.find(&"a".parse().unwrap()).unwrap();
         let large = set(r#"{"memory":"5GiB"}"#);
         assert_eq!(tenants.at_quota(a, ask(&large)), None);

@@ -406,7 +406,8 @@ impl Fuzz<'_> {
         Quota {
             max: max.collect(),
             max_tasks: self.bytes.pick(&[None, Some(1), Some(3)]),
-            max_waiting: None,
+            no_preempt: self.bytes.pick(&[false, true]),
+            ..Quota::default()
         }
     }
 

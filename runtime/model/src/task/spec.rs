@@ -67,7 +67,7 @@ pub struct Terms {
     pub retries: u32,
     /// Whether an error that its function returns is such a failure. Its executor looks at that, the scheduler does not.
     pub retry_on_error: bool,
-    /// Whether it is not to be paused or stopped for others, where its [quota](crate::fairness::Quota::NO_PREEMPT) allows that.
+    /// Whether it is not to be paused or stopped for others, where its [quota](crate::fairness::Quota::no_preempt) allows that.
     pub no_preempt: bool,
     /// Where it can run.
     #[serde(with = "shared")]

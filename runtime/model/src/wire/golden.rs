@@ -4,7 +4,7 @@ use super::*;
 use crate::access::{Access, Role};
 use crate::cluster::Strategy;
 use crate::failure::{Failure, FailureKind, Frame as StackFrame, LimitHit, LimitKind, TaskError};
-use crate::fairness::{Policy, Weight};
+use crate::fairness::{Policy, Quota, Weight};
 use crate::group::{GroupKind, GroupSpec};
 use crate::id::{
     ActorId, ActorName, Digest, DriverId, GroupId, NodeId, ObjectId, ObjectName, TaskId,
@@ -121,6 +121,7 @@ fn terms() -> Terms {
         priority: -1,
         retries: Some(3),
         retry_on_error: Some(true),
+        no_preempt: true,
         selectors: "zone=a".parse().unwrap(),
         strategy: Strategy::Spread,
     }
@@ -259,7 +260,7 @@ fn function() -> FunctionType {
 fn requests_about_tasks() {
     assert_bytes(
         Request::Submit(Box::new(submit())),
-        "03 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 08 61 2e 6f 72 67 3a 38 31 01 01 53 01 4b 01 01 06 01 00 01 0ax16 0bx8 01 03 6b 3d 76",
+        "03 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01x4 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 08 61 2e 6f 72 67 3a 38 31 01 01 53 01 4b 01 01 06 01 00 01 0ax16 0bx8 01 03 6b 3d 76",
     );
     let bytes = Bytes(vec![1]);
     assert_bytes(Request::Input { task: TASK, bytes }, "04 07x16 01 01");
@@ -316,7 +317,7 @@ fn requests_for_many_at_once() {
     let submit = Box::new(few);
     assert_bytes(
         Request::SubmitAll { submit, calls },
-        "18 09x32 01 01 66 01 6e 00x11 80x4 01 80 80 80 20 80 80 80 20 00x9 03 01 00 00 01 05 00 01 01 07x16 00x4",
+        "18 09x32 01 01 66 01 6e 00x12 80x4 01 80 80 80 20 80 80 80 20 00x9 03 01 00 00 01 05 00 01 01 07x16 00x4",
     );
     let get_all = Request::GetAll {
         objects: vec![object(), ObjectId::of(TASK, 300)],
@@ -386,7 +387,7 @@ fn requests_about_actors() {
     };
     assert_bytes(
         Request::Create(Box::new(create)),
-        "0a 09x32 01 63 01 01 07x16 00x4 01 01 6e 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 00 00 02 00 00 01 02 00 01 01 0ax16 0bx8 01 03 6b 3d 76",
+        "0a 09x32 01 63 01 01 07x16 00x4 01 01 6e 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01x4 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 00 00 02 00 00 01 02 00 01 01 0ax16 0bx8 01 03 6b 3d 76",
     );
     assert_bytes(Request::ReleaseActor(ACTOR), "09 03x16");
     assert_bytes(Request::FindActor("n".into()), "0b 01 6e");
@@ -498,7 +499,7 @@ fn placement_groups() {
 fn services() {
     assert_bytes(
         Request::Serve(Box::new(serve())),
-        "33 01 73 09x32 01 0c 47 45 54 20 2f 61 2f 7b 62 7d 3d 66 00 00 7f 00 00 01 50 01x4 02 01 01 68 01 02 03 00x8 80x4 01 80 80 80 20 80 80 80 20 00x5 01",
+        "33 01 73 09x32 01 0c 47 45 54 20 2f 61 2f 7b 62 7d 3d 66 00 00 7f 00 00 01 50 01x4 02 01 01 68 01 02 03 00x9 80x4 01 80 80 80 20 80 80 80 20 00x5 01",
     );
     let stop = Request::StopService {
         name: "s".into(),
@@ -621,18 +622,22 @@ fn what_tenants_are_due() {
         Response::Scheduling(Box::new(scheduling)),
         "21 01 88 27 88 27 02 03 01 80 ca b5 ee 01 00 01 01 74 01 03 47 50 55 b0 ea 01 01 01 77",
     );
+    let quota = Quota {
+        max: amounts(),
+        max_tasks: Some(2),
+        max_detached: Some(3),
+        ..Quota::default()
+    };
     let changed = TenantChanged {
         tenant: tenant.clone(),
         weight,
         min: amounts(),
-        max: amounts(),
-        max_tasks: Some(2),
-        max_waiting: None,
+        quota: quota.clone(),
         notes: vec!["w".into()],
     };
     assert_bytes(
         Response::TenantChanged(Box::new(changed)),
-        "1f 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 01 03 43 50 55 a0 9c 01 01 02 00 01 01 77",
+        "1f 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 01 03 43 50 55 a0 9c 01 01 02 00 00 01 03 00 01 01 77",
     );
     let due = DueRow {
         name: tenant,
@@ -640,17 +645,15 @@ fn what_tenants_are_due() {
         min: amounts(),
         share: "0.5".into(),
         used: Amounts::new(),
-        max: amounts(),
-        max_tasks: Some(2),
-        max_waiting: None,
+        quota,
         tasks: 1,
         waiting: 300,
     };
     assert_bytes(Request::List(List::of(What::Due)), "10 0a 00 00 00");
     assert_bytes(
         listed(Rows::Due(vec![due])),
-        "0f 0a 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 03 43 50 55 a0 9c 01 01 02 00 01 ac 02 01 01 70 \
-         01 01 71 01 77",
+        "0f 0a 01 01 74 b0 ea 01 01 03 43 50 55 a0 9c 01 03 30 2e 35 00 01 03 43 50 55 a0 9c 01 01 02 00 00 01 03 00 01 ac 02 \
+         01 01 70 01 01 71 01 77",
     );
     // One that nobody can have is refused where it is read.
     let bytes = b"\x00\x25\x01t\x01\x00\x00\x00\x00\x00\x00";
@@ -748,7 +751,7 @@ fn responses_about_tasks() {
     assert_bytes(Response::Submitted(TASK), "05 07x16");
     assert_bytes(
         Response::Given(Box::new(submit())),
-        "24 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01 01 01 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 08 61 2e 6f 72 67 3a 38 31 01 01 53 01 4b 01 01 06 01 00 01 0ax16 0bx8 01 03 6b 3d 76",
+        "24 09x32 01 01 66 01 6e 02 00 00 01 05 01 07x16 00x4 01 01 61 01 04 01 03 43 50 55 a0 9c 01 01 01 74 01 01 03 01x4 06 7a 6f 6e 65 3d 61 02 01 01 02 03 ac 02 01 01 6b 01 76 01 02 2f 68 01 67 01 01 01 00 7f 00 00 01 50 01 08 61 2e 6f 72 67 3a 38 31 01 01 53 01 4b 01 01 06 01 00 01 0ax16 0bx8 01 03 6b 3d 76",
     );
     let here = Response::SubmittedHere {
         task: TASK,
@@ -1029,6 +1032,7 @@ fn lists_and_the_status() {
     let tenant = TenantRow {
         name: "t".parse().unwrap(),
         used: amounts(),
+        objects_bytes: 300,
         share: "0.5".into(),
         submitted: 1,
         finished: 2,
@@ -1038,7 +1042,7 @@ fn lists_and_the_status() {
     };
     assert_bytes(
         listed(Rows::Tenants(vec![tenant])),
-        "0f 06 01 01 74 01 03 43 50 55 a0 9c 01 03 30 2e 35 01 02 03 04 01 6d 01 01 70 01 01 71 01 \
+        "0f 06 01 01 74 01 03 43 50 55 a0 9c 01 ac 02 03 30 2e 35 01 02 03 04 01 6d 01 01 70 01 01 71 01 \
          77",
     );
     assert_bytes(

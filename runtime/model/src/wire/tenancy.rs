@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::view::Amounts;
 use crate::access::{Access, Role, Tenants};
-use crate::fairness::{TenantName, Weight};
+use crate::fairness::{Quota, TenantName, Weight};
 use crate::id::DriverId;
 use crate::resource::ResourceName;
 use crate::secret::SecretName;
@@ -46,12 +46,8 @@ pub struct TenantChanged {
     pub weight: Weight,
     /// What it is guaranteed.
     pub min: Amounts,
-    /// What it may use at once, with all that are part of it.
-    pub max: Amounts,
-    /// How many sandboxes it may have at once.
-    pub max_tasks: Option<u32>,
-    /// How many of its tasks may wait at one node.
-    pub max_waiting: Option<u32>,
+    /// What it may have at once.
+    pub quota: Quota,
     /// What the operator should know, for people: a guarantee that no node can keep now, for instance.
     pub notes: Vec<String>,
 }
@@ -103,8 +99,10 @@ pub struct SecretRow {
 pub struct TenantRow {
     /// Its name.
     pub name: TenantName,
-    /// What its tasks hold at the node, and its objects in memory there, as [`crate::fairness::Quota::OBJECTS`].
+    /// What its tasks hold at the node.
     pub used: Amounts,
+    /// How many bytes of its objects are in memory there.
+    pub objects_bytes: u64,
     /// Its dominant share of the cluster, as far as the node knows, as text.
     pub share: String,
     /// Tasks that it has submitted and that have ended well, badly and by being cancelled.
@@ -133,12 +131,8 @@ pub struct DueRow {
     pub share: String,
     /// What its tasks hold.
     pub used: Amounts,
-    /// What it may use at once.
-    pub max: Amounts,
-    /// How many sandboxes it may have at once.
-    pub max_tasks: Option<u32>,
-    /// How many of its tasks may wait at one node.
-    pub max_waiting: Option<u32>,
+    /// What it may have at once.
+    pub quota: Quota,
     /// How many sandboxes it has: at the node that is asked, and at the others where a quota bounds them.
     pub tasks: u64,
     /// How many of its tasks wait at the node that is asked.

@@ -15,32 +15,35 @@ fn bytes<T: Serialize>(id: u64, message: T) -> Vec<u8> {
 fn first_frames_are_as_they_are_for_ever() {
     let hello = Hello {
         magic: MAGIC,
-        protocol: Version { major: 8, minor: 0 },
+        protocol: Version { major: 9, minor: 0 },
         version: "0.1".into(),
         tenant: TenantName::default(),
         job: "j".into(),
     };
-    let expected = b"\x18\0\0\0wasmrun\0\x08\0\x030.1\x07default\x01j";
+    let expected = b"\x18\0\0\0wasmrun\0\x09\0\x030.1\x07default\x01j";
     assert_eq!(encode(&hello).unwrap(), expected);
-    let spoken = Version { major: 8, minor: 0 };
+    let spoken = Version { major: 9, minor: 0 };
     assert_eq!(decode_greeting(&expected[4..]), Ok((hello, spoken)));
     let welcome = Welcome {
         magic: MAGIC,
-        protocol: Version { major: 8, minor: 0 },
+        protocol: Version { major: 9, minor: 0 },
         version: "0.1".into(),
         node: "n1".into(),
         id: NodeId::from_bytes([6; 16]),
     };
-    let expected = b"\x21\0\0\0wasmrun\0\x08\0\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
+    let expected = b"\x21\0\0\0wasmrun\0\x09\0\x030.1\x02n1\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06\x06";
     assert_eq!(encode(&welcome).unwrap(), expected);
     assert_eq!(decode_greeting(&expected[4..]), Ok((welcome, spoken)));
 }
 
 #[test]
 fn another_version_and_another_protocol_are_told_apart() {
-    let newer = b"wasmrun\0\x09\x01 whatever comes then";
+    let newer = b"wasmrun\0\x0a\x01 whatever comes then";
     let told = decode_greeting::<Hello>(newer);
-    let theirs = Version { major: 9, minor: 1 };
+    let theirs = Version {
+        major: 10,
+        minor: 1,
+    };
     assert_eq!(told, Err(FrameError::Version { theirs }));
     for other in [
         &b"GET / HTTP/1.1\r\n"[..],

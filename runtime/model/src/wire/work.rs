@@ -10,7 +10,7 @@ use super::bytes::Bytes;
 use super::failure::WireError;
 use super::view::Amounts;
 use crate::cluster::{Selectors, Strategy};
-use crate::fairness::{Quota, TenantName};
+use crate::fairness::TenantName;
 use crate::group::GroupSpec;
 use crate::http::{HttpHost, Route};
 use crate::id::{ActorId, Digest, DriverId, ObjectId, TaskId};
@@ -104,28 +104,12 @@ pub struct Terms {
     pub retries: Option<u32>,
     /// Whether it is after an error that its function returns, too, in place of what is declared.
     pub retry_on_error: Option<bool>,
+    /// Whether it is not to be paused or stopped for others. Of actors, which never are, nothing.
+    pub no_preempt: bool,
     /// What labels the node must have.
     pub selectors: Selectors,
     /// How the node is chosen.
     pub strategy: Strategy,
-}
-
-impl Terms {
-    /// Whether it is not to be paused or stopped for others. It travels as a resource that no node has.
-    pub fn no_preempt(&self) -> bool {
-        let mut names = self.resources.keys();
-        names.any(|name| name.as_str() == Quota::NO_PREEMPT)
-    }
-
-    /// Replaces that.
-    pub fn set_no_preempt(&mut self, is_set: bool) {
-        let name = Quota::NO_PREEMPT.parse().expect("it is a name");
-        if is_set {
-            self.resources.insert(name, Amount::ONE);
-        } else {
-            self.resources.remove(&name);
-        }
-    }
 }
 
 /// What a task may use besides its resources.

@@ -33,13 +33,21 @@ struct Due {
 impl Record for Due {
     // Nodes of two versions read it.
     const FORM: Form = Form::Json;
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
 
     fn version(&self) -> u8 {
         // A quota is not to be overlooked: a node that knows none says that it cannot read the record.
-        match self.quota.is_empty() {
-            true => 1,
-            false => Self::VERSION,
+        let is_of_version_2 = self.quota
+            == Quota {
+                max: self.quota.max.clone(),
+                max_tasks: self.quota.max_tasks,
+                max_waiting: self.quota.max_waiting,
+                ..Quota::default()
+            };
+        match (self.quota.is_empty(), is_of_version_2) {
+            (true, _) => 1,
+            (false, true) => 2,
+            (false, false) => Self::VERSION,
         }
     }
 }
@@ -273,16 +281,22 @@ mod tests {
         let quota = Quota {
             max: [(ResourceName::CPU, Amount::units(8))].into(),
             max_tasks: Some(10),
-            max_waiting: None,
+            ..Quota::default()
         };
         let bounded = TenantConfig { quota, ..config };
         let value = Due::from(bounded.clone()).to_value();
-        let text = r#""quota":{"max":{"CPU":"8"},"max_tasks":10,"max_waiting":null}}"#;
+        let text = r#""quota":{"max":{"CPU":"8"},"max_tasks":10,"max_waiting":null,"max_objects":null,"max_detached":null,"no_preempt":false}}"#;
         assert_eq!(&value[..2], b"j\x02", "who knows no quotas cannot read it");
         let found = std::str::from_utf8(&value[2..]).unwrap();
         assert!(found.ends_with(text), "{found}");
         let read = TenantConfig::from(Due::from_value(&value).unwrap());
         assert_eq!(read, bounded);
+        let mut newer = bounded;
+        newer.quota.max_objects = Some(1);
+        let value = Due::from(newer.clone()).to_value();
+        assert_eq!(&value[..2], b"j\x03", "nor who knows none of objects");
+        let read = TenantConfig::from(Due::from_value(&value).unwrap());
+        assert_eq!(read, newer);
         let json = r#"{"resource_weights": {"GPU": "4"}}"#;
         let config: TenantConfig = serde_json::from_str(json).unwrap();
         let value = Due::from(config.clone()).to_value();
@@ -291,7 +305,7 @@ mod tests {
         let later = Due::from_value(b"j\x01{\"weight\":\"3\",\"max\":1}").unwrap();
         assert_eq!(later.weight.to_string(), "3");
         assert!(later.min_share.is_empty());
-        for bad in [&b"j\x01{\"weight\":0}"[..], b"j\x03{}", b"x"] {
+        for bad in [&b"j\x01{\"weight\":0}"[..], b"j\x04{}", b"x"] {
             assert!(Due::from_value(bad).is_err());
         }
     }

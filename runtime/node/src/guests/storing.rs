@@ -26,8 +26,8 @@ const SOON: Duration = Duration::from_millis(5);
 impl Shared {
     /// Tells the store what a tenant is due from now on.
     pub(crate) fn share_store(&self, tenant: &TenantName, config: &TenantConfig) {
-        let most = config.quota.max_objects();
-        self.store.set_tenant(tenant, config.weight, most);
+        self.store
+            .set_tenant(tenant, config.weight, config.quota.max_objects);
     }
 
     /// Keeps a value: a small one inline, a large one in the store, once there is room.

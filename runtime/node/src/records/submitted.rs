@@ -4,7 +4,7 @@
 //! Must not: change, unless the records get another version.
 //!
 //! They have no field for secrets: one is a variable whose name begins with `=`, as none of an environment does
-//! ([`Grants::check`](wasmrun_engine::Grants::check)).
+//! ([`Grants::check`](wasmrun_engine::Grants::check)). That a task is not to be preempted is a resource that no node has.
 
 use serde::{Deserialize, Serialize};
 use wasmrun_model::http::{HttpHost, Route};
@@ -25,6 +25,7 @@ pub(crate) struct Submit {
     values: Vec<Argument>,
     args: Vec<String>,
     array_index: Option<u64>,
+    #[serde(with = "terms")]
     terms: Terms,
     limits: Limits,
     #[serde(with = "grants")]
@@ -43,6 +44,7 @@ pub(crate) struct Create {
     class: String,
     values: Vec<Argument>,
     name: Option<String>,
+    #[serde(with = "terms")]
     terms: Terms,
     limits: Limits,
     #[serde(with = "grants")]
@@ -65,6 +67,7 @@ pub(crate) struct Serve {
     most_running: u32,
     most_waiting: u32,
     patience_ms: u64,
+    #[serde(with = "terms")]
     terms: Terms,
     limits: Limits,
     #[serde(with = "grants")]
@@ -86,6 +89,7 @@ pub(crate) mod first {
         values: Vec<Argument>,
         args: Vec<String>,
         array_index: Option<u64>,
+        #[serde(with = "terms")]
         terms: Terms,
         limits: Limits,
         #[serde(with = "Grants")]
@@ -105,6 +109,7 @@ pub(crate) mod first {
         class: String,
         values: Vec<Argument>,
         name: Option<String>,
+        #[serde(with = "terms")]
         terms: Terms,
         limits: Limits,
         #[serde(with = "Grants")]
@@ -125,6 +130,53 @@ pub(crate) mod first {
         http: Vec<HttpHost>,
         #[serde(skip)]
         secrets: Vec<SecretUse>,
+    }
+}
+
+mod terms {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use wasmrun_model::resource::Amount;
+    use wasmrun_model::wire::{Amounts, Terms};
+
+    const NO_PREEMPT: &str = "wasmrun/no-preempt";
+
+    pub(super) fn serialize<S: Serializer>(terms: &Terms, to: S) -> Result<S::Ok, S::Error> {
+        let mut resources = terms.resources.clone();
+        if terms.no_preempt {
+            resources.insert(NO_PREEMPT.parse().expect("it is a name"), Amount::ONE);
+        }
+        let Terms {
+            resources: _,
+            tenant,
+            priority,
+            retries,
+            retry_on_error,
+            no_preempt: _,
+            selectors,
+            strategy,
+        } = terms;
+        let fields = (resources, tenant, priority, retries, retry_on_error);
+        (fields, selectors, strategy).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Terms, D::Error> {
+        let (fields, selectors, strategy) = Deserialize::deserialize(from)?;
+        let (resources, tenant, priority, retries, retry_on_error): (Amounts, _, _, _, _) = fields;
+        let before = resources.len();
+        let resources: Amounts = resources
+            .into_iter()
+            .filter(|(name, _)| name.as_str() != NO_PREEMPT)
+            .collect();
+        Ok(Terms {
+            no_preempt: resources.len() < before,
+            resources,
+            tenant,
+            priority,
+            retries,
+            retry_on_error,
+            selectors,
+            strategy,
+        })
     }
 }
 
@@ -170,12 +222,36 @@ mod grants {
 
 #[cfg(test)]
 mod tests {
+    use wasmrun_model::resource::Amount;
     use wasmrun_model::wire::Grants;
 
     use super::*;
 
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Record(#[serde(with = "grants")] Grants);
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct RecordOfTerms(#[serde(with = "terms")] Terms);
+
+    #[test]
+    fn what_is_not_to_be_preempted_asks_for_a_resource_in_a_record() {
+        let mut record = RecordOfTerms(Terms {
+            resources: [("GPU".parse().unwrap(), Amount::ONE)].into(),
+            priority: -1,
+            retries: Some(2),
+            ..Terms::default()
+        });
+        let bytes = b"\x01\x03GPU\x90\x4e\0\x01\x01\x02\0\0\0";
+        assert_eq!(postcard::to_allocvec(&record).unwrap(), bytes);
+        assert_eq!(
+            postcard::from_bytes(bytes),
+            Ok(RecordOfTerms(record.0.clone()))
+        );
+        record.0.no_preempt = true;
+        let bytes = b"\x02\x03GPU\x90\x4e\x12wasmrun/no-preempt\x90\x4e\0\x01\x01\x02\0\0\0";
+        assert_eq!(postcard::to_allocvec(&record).unwrap(), bytes);
+        assert_eq!(postcard::from_bytes(bytes), Ok(record));
+    }
 
     #[test]
     fn a_secret_is_a_variable_of_a_record() {

@@ -8,7 +8,6 @@ use std::fmt::Display;
 
 use wasmrun_model::access::Tenants;
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::fairness::{Quota, Tenant};
 use wasmrun_model::id::{ActorId, IdPrefix};
 use wasmrun_model::wire::{
     ActorRow, List, ModuleRow, ObjectRow, Refusal, RefusalKind, Request, Rows, TenantRow, What,
@@ -345,13 +344,6 @@ fn modules(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<ModuleRow> {
 
 fn tenant_rows(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<TenantRow> {
     let stored = inner.shared.store.usage().tenants;
-    let used = |tenant: &Tenant| {
-        let mut used = amounts(&tenant.own_usage());
-        let objects = stored.get(tenant.name()).map(|it| it.used_bytes);
-        let objects = objects.filter(|bytes| *bytes > 0).map(Quota::objects);
-        used.extend(objects);
-        used
-    };
     inner.shared.ask(|ledger| {
         let all = ledger.scheduler().tenants().iter();
         let seen = all.filter(|(_, tenant)| tenants.covers(tenant.name()));
@@ -359,7 +351,8 @@ fn tenant_rows(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<TenantRow> 
             let counters = tenant.counters();
             TenantRow {
                 name: tenant.name().clone(),
-                used: used(tenant),
+                used: amounts(&tenant.own_usage()),
+                objects_bytes: stored.get(tenant.name()).map_or(0, |it| it.used_bytes),
                 share: tenant.dominant_share().to_string(),
                 submitted: counters.submitted,
                 finished: counters.finished,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use wasmrun_engine::{Entry, Feed, Input, Listener, Module, intake};
-use wasmrun_model::fairness::{Quota, TenantName};
+use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::task::Attempt;
@@ -541,15 +541,13 @@ pub(super) fn overrides(
     limits: &wire::Limits,
     tenant: TenantName,
 ) -> Overrides {
-    let mut resources = terms.resources.clone();
-    resources.retain(|name, _| name.as_str() != Quota::NO_PREEMPT);
     Overrides {
-        resources: Asked(resources),
+        resources: Asked(terms.resources.clone()),
         tenant,
         priority: terms.priority,
         retries: terms.retries,
         retry_on_error: terms.retry_on_error,
-        no_preempt: terms.no_preempt(),
+        no_preempt: terms.no_preempt,
         selectors: terms.selectors.clone(),
         strategy: terms.strategy.clone(),
         time_limit: limits.time_ms.map(Duration::from_millis),

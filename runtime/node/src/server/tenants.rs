@@ -62,28 +62,18 @@ impl Session {
         let min_share: Option<ResourceSet> = min.map(FromIterator::from_iter);
         let shared = &self.inner.shared;
         has_room(shared, &tenant)?;
-        let change_quota = |mut quota: Quota| {
-            if let Some(max) = &max {
-                quota.set_max(max);
-            }
-            if let Some(most) = max_objects {
-                quota.set_max_objects(most);
-            }
-            if let Some(most) = max_detached {
-                quota.set_max_detached(most);
-            }
-            if let Some(is_allowed) = no_preempt {
-                quota.set_no_preempt(is_allowed);
-            }
-            quota.max_tasks = max_tasks.unwrap_or(quota.max_tasks);
-            quota.max_waiting = max_waiting.unwrap_or(quota.max_waiting);
-            quota
-        };
         let change = |config: TenantConfig| TenantConfig {
             weight: weight.unwrap_or(config.weight),
             resource_weights: resource_weights.clone().unwrap_or(config.resource_weights),
             min_share: min_share.clone().unwrap_or(config.min_share),
-            quota: change_quota(config.quota),
+            quota: Quota {
+                max: max.clone().unwrap_or(config.quota.max),
+                max_tasks: max_tasks.unwrap_or(config.quota.max_tasks),
+                max_waiting: max_waiting.unwrap_or(config.quota.max_waiting),
+                max_objects: max_objects.unwrap_or(config.quota.max_objects),
+                max_detached: max_detached.unwrap_or(config.quota.max_detached),
+                no_preempt: no_preempt.unwrap_or(config.quota.no_preempt),
+            },
         };
         let mut notes = Vec::new();
         let config = match self.inner.cluster() {
@@ -105,9 +95,7 @@ impl Session {
             tenant,
             weight: config.weight,
             min: amounts(&config.min_share),
-            max: config.quota.max,
-            max_tasks: config.quota.max_tasks,
-            max_waiting: config.quota.max_waiting,
+            quota: config.quota,
             notes,
         })))
     }
@@ -261,7 +249,11 @@ pub(super) fn due(inner: &Inner, seen: &access::Tenants, list: &List) -> Vec<Due
         let all = all.filter(|it| passes(list, &[("name", &it.name), ("weight", &it.weight)]));
         let mut bytes = 0;
         let fit = all.take(Rows::MAX).take_while(|it| {
-            let names = it.min.keys().chain(it.used.keys()).chain(it.max.keys());
+            let names = it
+                .min
+                .keys()
+                .chain(it.used.keys())
+                .chain(it.quota.max.keys());
             // An amount has ten bytes at most, all else of a row less than what is added.
             bytes += 128 + it.name.as_str().len();
             bytes += names.map(|name| name.as_str().len() + 12).sum::<usize>();
@@ -279,9 +271,7 @@ fn row(tenant: &Tenant) -> DueRow {
         min: amounts(&config.min_share),
         share: tenant.dominant_share().to_string(),
         used: amounts(&tenant.usage()),
-        max: config.quota.max.clone(),
-        max_tasks: config.quota.max_tasks,
-        max_waiting: config.quota.max_waiting,
+        quota: config.quota.clone(),
         tasks: tenant.sandboxes(),
         waiting: tenant.waiting(),
     }

@@ -269,7 +269,7 @@ fn who_may_ask_for_it_is_left_alone() {
             .starts_with("t1 failed: tasks of tenant A/x may not ask to be neither paused nor"),
         "{refused:?}"
     );
-    let allows = r#"{"quota": {"max": {"wasmrun/no-preempt": 1}}}"#;
+    let allows = r#"{"quota": {"no_preempt": true}}"#;
     settle(&mut it, "A", allows);
     for at in 1..=2 {
         it.submit(left_alone(at));
