@@ -13,27 +13,13 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Weak;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Weak};
 
 use rustix::fs::FlockOperation;
 
 use crate::arena::Room;
-use crate::segment::Extent;
-use crate::state::OnDisk;
-use crate::store::Core;
-
-/// A file in the subfolder: never used twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct FileNumber(pub(crate) u64);
-
-/// What the thread is asked to do. It does one after the other.
-#[derive(Debug)]
-pub(crate) enum Job {
-    Spill { it: OnDisk, extent: Arc<Extent> },
-    Restore { it: OnDisk, room: Room },
-    Remove(FileNumber),
-}
+use crate::state::{Core, FileNumber, Job};
 
 /// The subfolder of one store. Removed when dropped.
 #[derive(Debug)]

@@ -18,9 +18,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! From the bottom: `segment` maps memory (the only `unsafe` code), in files of `segment/folder` where that is asked for, `free` and `arena` give it out,
-//! `state` knows every object and who waits, `disk` spills; `store`, `create` and `object` are what
-//! callers hold, `share` and `staging` are for other processes.
+//! From the bottom, each folder using only those before it: `segment` maps memory (the only `unsafe` code), in files of
+//! `segment/folder` where that is asked for; `arena` gives it out; `state` knows every object and who waits, behind one
+//! lock, and says why something cannot be had. Above them `disk` spills; `store`, `create` and `object` are what callers
+//! hold; `share` and `staging` are for other processes.
 //!
 //! Invariants: a sealed object never changes. What is used and what is free add up to the capacity.
 //! No byte of one tenant reaches another. Nothing that is referred to is lost, except secondary
@@ -30,25 +31,23 @@ mod arena;
 mod config;
 mod create;
 mod disk;
-mod free;
-mod layout;
 mod object;
 mod segment;
 mod share;
 mod staging;
 mod state;
 mod store;
-mod usage;
 
 pub use config::{Backing, OpenError, SpillConfig, StoreConfig};
-pub use create::{
-    Ahead, CreateError, CreateFuture, Fullness, PartUsed, QuotaUsed, TenantLimits, Writer,
-};
-pub use object::{Copy, Form, Object, Pages, ReadError, RestoreFuture, View};
+pub use create::{Ahead, CreateFuture, Writer};
+pub use object::{Object, Pages, RestoreFuture, View};
 pub use segment::SegmentNumber;
 pub use share::{
     Beside, ClientView, Place, PrivateView, SegmentWatch, Segments, receive, send, send_beside,
 };
 pub use staging::{Staging, StagingWriter};
+pub use state::{
+    Copy, CreateError, Form, Fullness, ObjectInfo, ObjectPlace, PartUsed, QuotaUsed, ReadError,
+    TenantLimits, TenantUsage, Usage,
+};
 pub use store::Store;
-pub use usage::{ObjectInfo, ObjectPlace, TenantUsage, Usage};

@@ -4,7 +4,6 @@
 //! Invariant: a view's bytes never change or move while it lives.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -19,52 +18,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ObjectId;
-use wasmrun_model::units::bytes;
-use wasmrun_model::value::NumberKind;
 
-use crate::create::Fullness;
-use crate::layout::WHOLE_PAGES_FROM_BYTES;
+use crate::arena::WHOLE_PAGES_FROM_BYTES;
 use crate::segment::{Extent, Listeners, SegmentNumber};
-use crate::state::Ticket;
-use crate::store::Shared;
-
-/// What the bytes of an object are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Form {
-    /// A value in postcard's form.
-    Postcard,
-    /// Fixed-width numbers, little-endian, one after the other. They start at a multiple of
-    /// [`wasmrun_model::value::codec::BUFFER_ALIGN_BYTES`], as all objects do.
-    Buffer(NumberKind),
-}
-
-/// Whether an object can be had elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Copy {
-    /// The one that must not be lost: it is spilled when its room is needed.
-    Primary,
-    /// Another node has the primary: it is dropped when its room is needed, and reading it then
-    /// says [`ReadError::Dropped`].
-    Secondary,
-}
+use crate::state::{Copy, Form, Handle, ReadError, Ticket};
 
 /// A counted reference to a sealed object. When the last one is dropped the bytes go at once,
 /// wherever they are.
 #[derive(Clone)]
 pub struct Object(Arc<Handle>);
-
-/// What all references to an object share.
-#[derive(Debug)]
-pub(crate) struct Handle {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) id: ObjectId,
-    pub(crate) serial: u64,
-    pub(crate) len: u64,
-    pub(crate) form: Form,
-    pub(crate) tenant: TenantName,
-    /// Checksums of parts, by where they start.
-    pub(crate) sums: Mutex<BTreeMap<u64, (u64, u32)>>,
-}
 
 /// The bytes of an object. While it or a clone lives, the object is neither dropped nor spilled.
 #[derive(Clone)]
@@ -99,35 +61,6 @@ pub struct RestoreFuture {
     ticket: Option<Ticket>,
     /// Whether to wait even if nothing is about to make room.
     is_patient: bool,
-}
-
-/// Why the bytes of an object cannot be had.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ReadError {
-    /// It was a secondary copy, and its room was needed.
-    #[error("this copy of object {id} was dropped to make room: fetch it again")]
-    Dropped {
-        /// The object.
-        id: ObjectId,
-    },
-    /// It is on disk, there is no room for it in memory, and nothing can go.
-    #[error("object {id} of {} cannot be read back from disk now: {store}", bytes(*len_bytes))]
-    Full {
-        /// The object.
-        id: ObjectId,
-        /// Its length.
-        len_bytes: u64,
-        /// How full the store is.
-        store: Fullness,
-    },
-    /// It is on disk and could not be read.
-    #[error("object {id} cannot be read back from disk: check the disk behind --spill-dir")]
-    Disk {
-        /// The object.
-        id: ObjectId,
-        /// What the system said.
-        source: Arc<io::Error>,
-    },
 }
 
 impl Object {
@@ -262,12 +195,6 @@ impl Object {
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Object({}, {} bytes)", self.0.id, self.0.len)
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.shared.with(|state| state.forget(self.id, self.serial));
     }
 }
 

@@ -1,48 +1,30 @@
-//! The store: what callers hold, and the lock around the state.
+//! The store: what callers hold.
 //!
-//! Owns the lock and what happens after it: waking, unmapping, giving pages back. Invariant: none
-//! of that, and no destructor of an object or view, runs while the lock is held.
+//! Owns how a store is put together from its settings: the arena, the state, and the thread that spills. Must not:
+//! decide anything about objects.
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use parking_lot::Mutex;
 use wasmrun_model::fairness::{TenantName, Weight};
 use wasmrun_model::id::ObjectId;
 
+use crate::arena::Arena;
 use crate::config::{OpenError, StoreConfig};
-use crate::create::{CreateError, CreateFuture, Writer};
-use crate::disk::{self, Job, SpillDir};
-use crate::object::{Form, Object};
+use crate::create::{CreateFuture, Writer};
+use crate::disk::{self, SpillDir};
+use crate::object::Object;
 use crate::segment::{Backing, folder};
-use crate::state::{After, Request, State};
-use crate::usage::{ObjectInfo, Usage};
+use crate::state::{
+    Core, CreateError, Disk, DiskThread, Form, Job, ObjectInfo, Request, Shared, State, Usage,
+};
 
 /// The object store of a node. A clone is another reference to the same store; the store lives as
 /// long as it, its objects and its views do. When the last of them goes, that waits for the thread
 /// that spills to finish what it is doing, and removes its files.
 #[derive(Clone)]
 pub struct Store(Arc<Shared>);
-
-/// What a store, its objects, writers and futures share.
-pub(crate) struct Shared {
-    // Dropped first: the thread ends once its store is gone.
-    core: Arc<Core>,
-    _disk: Option<DiskThread>,
-}
-
-/// The lock, and what it is around. The disk's thread knows it too, but does not keep it.
-pub(crate) struct Core {
-    state: Mutex<State>,
-    pub(crate) patience: Duration,
-}
-
-/// The thread that spills. Dropping this waits for its end.
-struct DiskThread(Option<JoinHandle<()>>);
 
 impl Store {
     /// Opens a store. It takes no memory for objects before there are objects.
@@ -61,22 +43,22 @@ impl Store {
             })?;
         }
         let Some(spill) = &config.spill else {
-            let core = Arc::new(Core::new(&config, None));
-            return Ok(Self(Arc::new(Shared { core, _disk: None })));
+            let core = Arc::new(core_of(&config, None));
+            return Ok(Self(Arc::new(Shared::new(core, None))));
         };
         let dir = SpillDir::create(&spill.dir).map_err(|source| OpenError::SpillDir {
             dir: spill.dir.clone(),
             source,
         })?;
         let (jobs, receiver) = channel();
-        let core = Arc::new(Core::new(&config, Some(jobs)));
+        let core = Arc::new(core_of(&config, Some(jobs)));
         let weak = Arc::downgrade(&core);
         let thread = std::thread::Builder::new()
             .name("wasmrun-spill".into())
             .spawn(move || disk::run(dir, &receiver, &weak))
             .map_err(|source| OpenError::Thread { source })?;
-        let _disk = Some(DiskThread(Some(thread)));
-        Ok(Self(Arc::new(Shared { core, _disk })))
+        let disk = DiskThread::new(thread);
+        Ok(Self(Arc::new(Shared::new(core, Some(disk)))))
     }
 
     /// Creates an object if there is room now, or secondary copies can make room. Never waits, and
@@ -162,11 +144,19 @@ impl fmt::Debug for Store {
     }
 }
 
-impl fmt::Debug for Shared {
-    /// Not every object, and without the lock: this may be called from anywhere.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").finish_non_exhaustive()
-    }
+/// What the settings say, with the way to the thread that spills, if there is one.
+fn core_of(config: &StoreConfig, jobs: Option<Sender<Job>>) -> Core {
+    let StoreConfig {
+        capacity_bytes,
+        backing,
+        spill,
+        segment_bytes,
+        patience,
+    } = config;
+    let arena = Arena::new(*capacity_bytes, *segment_bytes, backing.clone());
+    let disk = spill.as_ref().zip(jobs);
+    let disk = disk.map(|(spill, jobs)| Disk::new(spill.dir.clone(), spill.capacity_bytes, jobs));
+    Core::new(State::new(arena, disk), *patience)
 }
 
 #[cfg(test)]
@@ -174,74 +164,11 @@ impl Store {
     /// A store whose disk is the test: it gets the jobs, and says what came of them.
     pub(crate) fn with_jobs(config: &StoreConfig) -> (Self, std::sync::mpsc::Receiver<Job>) {
         let (jobs, receiver) = channel();
-        let core = Arc::new(Core::new(config, Some(jobs)));
-        (Self(Arc::new(Shared { core, _disk: None })), receiver)
+        let core = Arc::new(core_of(config, Some(jobs)));
+        (Self(Arc::new(Shared::new(core, None))), receiver)
     }
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.0
-    }
-}
-
-impl Deref for Shared {
-    type Target = Core;
-
-    fn deref(&self) -> &Core {
-        &self.core
-    }
-}
-
-impl Core {
-    fn new(config: &StoreConfig, jobs: Option<Sender<Job>>) -> Self {
-        Self {
-            state: Mutex::new(State::new(config, jobs)),
-            patience: config.patience,
-        }
-    }
-
-    /// Does something to the state, serves those who wait, and does what that leaves to be done.
-    pub(crate) fn with<R>(&self, operation: impl FnOnce(&mut State) -> R) -> R {
-        let (result, mut after) = self.locked(operation);
-        while !after.is_empty() {
-            let After { wakers, memory } = after;
-            wakers.into_iter().for_each(std::task::Waker::wake);
-            drop(memory.closing);
-            let released: Vec<_> = memory
-                .leaving
-                .into_iter()
-                .map(|mut extent| {
-                    let is_given_back = extent.release_pages().is_ok();
-                    (extent, is_given_back)
-                })
-                .collect();
-            ((), after) = self.locked(|state| {
-                for (extent, is_given_back) in released {
-                    state.pages_released(extent, is_given_back);
-                }
-            });
-        }
-        result
-    }
-
-    fn locked<R>(&self, operation: impl FnOnce(&mut State) -> R) -> (R, After) {
-        let mut state = self.state.lock();
-        let result = operation(&mut state);
-        state.settle();
-        if cfg!(debug_assertions) {
-            state.check_as_cheap();
-        }
-        (result, state.take_after())
-    }
-}
-
-impl Drop for DiskThread {
-    fn drop(&mut self) {
-        // A waker that the thread calls may hold the last reference to the store.
-        if let Some(thread) = self.0.take()
-            && thread.thread().id() != std::thread::current().id()
-        {
-            // A panic there has been reported; there is nobody left to tell.
-            let _ = thread.join();
-        }
     }
 }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use wasmrun_model::fairness::TenantName;
 
-use crate::usage::{ObjectInfo, ObjectPlace, TenantUsage, Usage};
-
 use super::sharing::Owner;
+use super::usage::{ObjectInfo, ObjectPlace, TenantUsage, Usage};
 use super::{Entry, Location, State};
 
 /// What one tenant has in the store. Goes when all of it is zero.

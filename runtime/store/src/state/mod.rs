@@ -2,7 +2,8 @@
 //! lock.
 //!
 //! Owns the life of an object and the rules for it. Must not: touch bytes, files or clocks, wake
-//! anybody or wait; whatever is slow is left for later ([`After`]) or sent to the disk's thread.
+//! anybody or wait; whatever is slow is left for later ([`After`]), which [`Shared`] does once the lock is released, or
+//! sent to the disk's thread. Knows nothing of stores, writers or views.
 //!
 //! ```text
 //!   create ──▶ Writing ──seal──▶ Resident ◀──────────▶ Spilling ──▶ Spilled ◀──▶ Queued ──▶ Restoring
@@ -16,33 +17,36 @@
 //! when its room is needed. `serial` tells an entry from an earlier one with the same id.
 
 mod account;
+mod disk;
+mod error;
+mod kind;
 mod lru;
 mod queue;
 mod room;
+mod shared;
 mod sharing;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
 use wasmrun_model::fairness::{Parts, TenantName};
 use wasmrun_model::id::ObjectId;
 
-use crate::arena::{Arena, Leftovers, Room};
-use crate::config::StoreConfig;
-use crate::disk::{FileNumber, Job};
-use crate::layout::{Class, Layout};
-use crate::object::{Copy, Form, Handle};
+use crate::arena::{Arena, Class, Layout, Leftovers, Room};
 use crate::segment::Extent;
+pub(crate) use disk::{Disk, DiskThread, FileNumber, Job};
+pub use error::{CreateError, Fullness, PartUsed, QuotaUsed, ReadError, TenantLimits};
+pub use kind::{Copy, Form};
 use lru::{Lru, Rank};
 pub(crate) use queue::{Grant, Request, Ticket};
-pub(crate) use room::OnDisk;
+pub(crate) use shared::{Core, Handle, Shared};
 use sharing::Owner;
+pub use usage::{ObjectInfo, ObjectPlace, TenantUsage, Usage};
 
 #[derive(Debug)]
 pub(crate) struct State {
@@ -112,30 +116,6 @@ enum Location {
     Restoring,
 }
 
-/// The spill folder, as far as rules go.
-#[derive(Debug)]
-struct Disk {
-    jobs: Sender<Job>,
-    dir: PathBuf,
-    capacity: u64,
-    /// Of files, and of those that are being written. May be more than the capacity by the longest object on disk: what
-    /// makes room for that one's return is written before its file goes. So a return that has begun is completed, even if
-    /// its readers leave.
-    used: u64,
-    /// Objects that were written, ever, and their bytes.
-    spills: u64,
-    spill_bytes: u64,
-    /// Objects that were read back, ever, and their bytes.
-    restores: u64,
-    restore_bytes: u64,
-    errors: u64,
-    /// Why the last write failed, if it did.
-    fault: Option<Arc<io::Error>>,
-    /// The last write failed, and nothing has happened since that would make another one succeed.
-    has_failed: bool,
-    files: u64,
-}
-
 /// What is to be done once the lock is released.
 #[derive(Debug, Default)]
 pub(crate) struct After {
@@ -150,17 +130,6 @@ impl After {
     }
 }
 
-impl Disk {
-    /// What more may be written there, once so much of what is there goes.
-    fn left(&self, going: u64) -> u64 {
-        (self.capacity.saturating_add(going)).saturating_sub(self.used)
-    }
-
-    fn is_overdrawn(&self) -> bool {
-        self.used > self.capacity
-    }
-}
-
 impl Entry {
     fn rank(&self) -> Rank {
         match (self.copy, self.layout.class) {
@@ -172,30 +141,9 @@ impl Entry {
 }
 
 impl State {
-    pub(crate) fn new(config: &StoreConfig, jobs: Option<Sender<Job>>) -> Self {
-        let StoreConfig {
-            capacity_bytes,
-            backing,
-            spill,
-            segment_bytes,
-            patience: _,
-        } = config;
-        let disk = spill.as_ref().zip(jobs).map(|(spill, jobs)| Disk {
-            jobs,
-            dir: spill.dir.clone(),
-            capacity: spill.capacity_bytes,
-            used: 0,
-            spills: 0,
-            spill_bytes: 0,
-            restores: 0,
-            restore_bytes: 0,
-            errors: 0,
-            fault: None,
-            has_failed: false,
-            files: 0,
-        });
+    pub(crate) fn new(arena: Arena, disk: Option<Disk>) -> Self {
         Self {
-            arena: Arena::new(*capacity_bytes, *segment_bytes, backing.clone()),
+            arena,
             objects: BTreeMap::new(),
             lru: Lru::default(),
             serials: 0,

@@ -13,13 +13,12 @@ use std::task::{Poll, Waker};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ObjectId;
 
-use crate::arena::Room;
-use crate::create::{CreateError, Fullness, TenantLimits};
-use crate::disk::FileNumber;
-use crate::layout::Layout;
-use crate::object::{Form, ReadError};
+use crate::arena::{Layout, Room};
 use crate::segment::Extent;
 
+use super::disk::FileNumber;
+use super::error::{CreateError, Fullness, ReadError, TenantLimits};
+use super::kind::Form;
 use super::room::Means;
 use super::sharing::{below, is_part_of};
 use super::{Location, State};

@@ -9,11 +9,10 @@ use std::sync::Arc;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ObjectId;
 
-use crate::arena::Room;
-use crate::disk::{FileNumber, Job};
-use crate::layout::Layout;
+use crate::arena::{Layout, Room};
 use crate::segment::Extent;
 
+use super::disk::{FileNumber, Job, OnDisk};
 use super::lru::Sums;
 use super::sharing::{Givers, Gone, Shortage};
 use super::{Entry, Location, State, sole};
@@ -27,16 +26,6 @@ pub(super) enum Means {
     Later,
     /// The same, for an object that is read back: a tenant that has nothing else in memory takes from all.
     Return,
-}
-
-/// An object that the disk's thread was working on.
-#[derive(Debug)]
-pub(crate) struct OnDisk {
-    pub(crate) tenant: TenantName,
-    pub(crate) id: ObjectId,
-    pub(crate) serial: u64,
-    pub(crate) file: FileNumber,
-    pub(crate) len: u64,
 }
 
 impl State {

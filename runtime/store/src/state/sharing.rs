@@ -10,10 +10,10 @@ use std::collections::BTreeSet;
 
 use wasmrun_model::fairness::{Demands, Share, TenantName, Weight};
 
-use crate::create::{PartUsed, QuotaUsed};
-use crate::layout::Layout;
+use crate::arena::Layout;
 
 use super::State;
+use super::error::{PartUsed, QuotaUsed};
 use super::lru::Sums;
 use super::room::Means;
 

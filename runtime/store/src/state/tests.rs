@@ -13,11 +13,12 @@ use wasmrun_model::id::{DriverId, ObjectId};
 
 use crate::config::{SpillConfig, StoreConfig};
 use crate::create::{CreateFuture, Writer};
-use crate::disk::Job;
-use crate::object::{Form, Object, ReadError};
+use crate::object::Object;
 use crate::segment::Extent;
-use crate::state::{OnDisk, State};
 use crate::store::Store;
+
+use super::disk::OnDisk;
+use super::{Form, Job, ReadError, State};
 
 const CAPACITY: u64 = 1 << 20;
 

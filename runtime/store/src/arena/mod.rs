@@ -10,13 +10,17 @@
 //! allocation returns; memory moves from one tenant to another only through the kernel, which
 //! clears it.
 
+mod free;
+mod layout;
+
 use std::collections::BTreeMap;
 use std::io;
 
 use wasmrun_model::fairness::TenantName;
 
-use crate::free::FreeSet;
-use crate::layout::{Class, Layout};
+use free::FreeSet;
+pub(crate) use layout::{Class, Layout, WHOLE_PAGES_FROM_BYTES};
+
 use crate::segment::{
     Backing, Extent, HUGE_PAGE_BYTES, PageSize, Segment, SegmentNumber, page_bytes,
 };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ObjectId;
 
-use crate::object::{Copy, Form};
+use super::kind::{Copy, Form};
 
 /// How full a store is. All sizes are in bytes as they are taken, with rounding, except those on
 /// disk.
