@@ -6,47 +6,84 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use quinn::{Connection, Incoming, SendStream};
+use quinn::{Connection, Incoming};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use crate::core::Core;
-use crate::error::{Close, ConnectError, Lost};
-use crate::frame::FrameReader;
-use crate::hello::{
+use crate::bulk::BulkServer;
+use crate::config::Enrolment;
+use crate::enroll::Issuer;
+use crate::identity::Role;
+use crate::peer::{Adopted, Candidate, Core, PeerCore, PeerInfo, Serving};
+use crate::service::Handler;
+use crate::session::{self, Admitted, Sessions};
+use crate::streams;
+use crate::transport;
+use crate::transport::lane::Switch;
+use crate::transport::tls::{self, ALPN_CLIENT, ALPN_JOIN, ALPN_MEMBER};
+use crate::wire::frame::FrameReader;
+use crate::wire::hello::{
     self, Answer, Hello, HelloAnswer, HelloError, MAX_ADDRESSES, Purpose, Refusal, Welcome,
 };
-use crate::identity::Role;
-use crate::lane::Switch;
-use crate::peer::{Adopted, Candidate, PeerCore, PeerInfo, Serving};
-use crate::session::{self, Admitted};
-use crate::tls::{ALPN_CLIENT, ALPN_JOIN, ALPN_MEMBER};
-use crate::transport;
+use crate::wire::{Close, ConnectError, Lost, farewell};
 
-/// How long the one who was turned away may take to read why.
-pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
+/// What connections that others open lead to.
+pub(crate) struct Acceptor {
+    core: Arc<Core>,
+    handler: Arc<dyn Handler>,
+    sessions: Arc<Sessions>,
+    issuer: Issuer,
+    bulk: Arc<BulkServer>,
+    /// Where bulk connections and streams are driven and served.
+    bulk_lane: Handle,
+    /// A permit for each connection that may be set up at a time.
+    handshakes: Arc<Semaphore>,
+}
+
+impl Acceptor {
+    pub(crate) fn new(
+        core: Arc<Core>,
+        handler: Arc<dyn Handler>,
+        sessions: Arc<Sessions>,
+        enrolment: Option<Enrolment>,
+        (bulk, bulk_lane): (Arc<BulkServer>, Handle),
+    ) -> Self {
+        Self {
+            handshakes: Arc::new(Semaphore::new(core.limits.handshakes)),
+            issuer: Issuer::new(core.me.cluster, enrolment, sessions.clone()),
+            core,
+            handler,
+            sessions,
+            bulk,
+            bulk_lane,
+        }
+    }
+}
 
 /// Accepts connections until the network is closed.
-pub(crate) async fn listen(core: Arc<Core>) {
+pub(crate) async fn listen(acceptor: Arc<Acceptor>) {
+    let core = &acceptor.core;
     while let Some(incoming) = core.endpoint.accept().await {
-        let Ok(place) = core.handshakes.clone().try_acquire_owned() else {
+        let Ok(place) = acceptor.handshakes.clone().try_acquire_owned() else {
             incoming.refuse();
             continue;
         };
         // With many under way, addresses must be shown to be real before any work is done for them.
-        let is_crowded = core.handshakes.available_permits() < core.limits.handshakes / 2;
+        let is_crowded = acceptor.handshakes.available_permits() < core.limits.handshakes / 2;
         if is_crowded && !incoming.remote_address_validated() && incoming.may_retry() {
             // It may be done, as was just asked.
             let _ = incoming.retry();
             continue;
         }
         let from = incoming.remote_address();
-        let task_core = core.clone();
+        let acceptor = acceptor.clone();
         core.tasks.spawn(async move {
-            let core = task_core;
+            let core = &acceptor.core;
             let connected = OnceLock::new();
-            let greeted = timeout(core.timing.handshake, greet(&core, incoming, &connected)).await;
+            let greeted = greet(&acceptor, incoming, &connected);
+            let greeted = timeout(core.timing.handshake, greeted).await;
             drop(place);
             // Unless it is closed already. Dropped without a word, it would seem that we have stopped.
             let close = |why: Close| {
@@ -56,7 +93,7 @@ pub(crate) async fn listen(core: Arc<Core>) {
             match greeted {
                 Ok(Ok(Some(next))) => {
                     drop(connected);
-                    next.run(core).await;
+                    next.run(&acceptor).await;
                 }
                 Ok(Ok(None)) => {}
                 Ok(Err(error)) => {
@@ -83,19 +120,29 @@ enum Next {
 }
 
 impl Next {
-    async fn run(self, core: Arc<Core>) {
+    async fn run(self, acceptor: &Acceptor) {
+        let Acceptor {
+            core,
+            handler,
+            bulk,
+            bulk_lane,
+            ..
+        } = acceptor;
         match self {
-            Self::Link(serving) => serving.run(core).await,
-            Self::Session(admitted) => admitted.run(core).await,
+            Self::Link(serving) => serving.run(core.clone()).await,
+            Self::Session(admitted) => {
+                let handler = handler.clone();
+                admitted.run(move |session| handler.session(session)).await;
+            }
             Self::Bulk(connection, peer) => {
-                let runtime = core.bulk.clone();
-                let serving = crate::bulk::serve(core.clone(), peer, connection);
-                core.tasks.spawn_on(serving, &runtime);
+                let serving = bulk.clone().serve(peer, connection);
+                core.tasks.spawn_on(serving, bulk_lane);
             }
             Self::Streams(connection, peer) => {
-                let runtime = core.bulk.clone();
-                let serving = crate::streams::serve(core.clone(), peer, connection);
-                core.tasks.spawn_on(serving, &runtime);
+                let (handler, from) = (handler.clone(), peer.clone());
+                let take = move |stream| handler.stream(from.clone(), stream);
+                let serving = streams::serve(peer, connection, take);
+                core.tasks.spawn_on(serving, bulk_lane);
             }
         }
     }
@@ -104,28 +151,31 @@ impl Next {
 /// From the first datagram to a known peer; `None` when all is done already. The connection is left where whoever
 /// gives it up finds it.
 async fn greet(
-    core: &Arc<Core>,
+    acceptor: &Acceptor,
     incoming: Incoming,
     connected: &OnceLock<Connection>,
 ) -> Result<Option<Next>, ConnectError> {
+    let core = &acceptor.core;
     let from = incoming.remote_address();
     let config = {
         let tls = core.tls.lock();
         transport::server(&tls, from.ip(), &core.timing)
     };
     let from_quinn = |error: quinn::ConnectionError| ConnectError::from_quinn(from, &error);
-    let (connecting, to_bulk) = Switch::over(&core.bulk, || incoming.accept_with(Arc::new(config)));
+    let lane = &acceptor.bulk_lane;
+    let (connecting, to_bulk) = Switch::over(lane, || incoming.accept_with(Arc::new(config)));
     let connecting = connecting.map_err(from_quinn)?;
     let connection = connecting.await.map_err(from_quinn)?;
     let connection = connected.get_or_init(|| connection).clone();
     match alpn(&connection).as_deref() {
         Some(ALPN_JOIN) => {
-            crate::enroll::answer(core, &connection, from).await?;
+            acceptor.issuer.answer(&connection, from).await?;
             Ok(None)
         }
         Some(ALPN_CLIENT) => {
-            let names = crate::dial::names(core, &connection);
-            let admitted = session::admit(core, connection, names).await?;
+            let names = tls::names(&connection, core.me.cluster);
+            let bounds = (&core.limits, &core.timing);
+            let admitted = session::admit(&acceptor.sessions, bounds, connection, names).await?;
             // A client may send and get a lot, which nodes' messages should not wait behind.
             to_bulk.turn();
             Ok(Some(Next::Session(Box::new(admitted))))
@@ -149,7 +199,7 @@ async fn greet_member(
     from: SocketAddr,
     to_bulk: &Switch,
 ) -> Result<Option<Next>, ConnectError> {
-    let Some(role) = crate::dial::certified(core, &connection) else {
+    let Some(role) = tls::certified(&connection, core.me.cluster) else {
         connection.close(Close::NoCertificate.code(), b"a certificate is needed");
         return Err(ConnectError::Untrusted {
             address: from,
@@ -167,7 +217,7 @@ async fn greet_member(
             return Err(ConnectError::from_read(from, &error));
         }
     };
-    let answer = |answer: &HelloAnswer| hello::frame(core.me.version, crate::SOFTWARE, answer);
+    let answer = |answer: &HelloAnswer| hello::frame(core.me.version, hello::SOFTWARE, answer);
     let why = match decide(core, &connection, from, role, &words) {
         Ok(Decided::Link(peer, adopted)) => {
             let first = answer(&welcome(core));
@@ -220,14 +270,6 @@ fn welcome(core: &Core) -> HelloAnswer {
         incarnation: core.me.incarnation,
         addresses: core.me.advertise.clone(),
     })
-}
-
-/// Gives the other side time to read the last words, and closes.
-pub(crate) async fn farewell(connection: &Connection, mut writer: SendStream) {
-    // Closing at once could overtake the words.
-    let _ = writer.finish();
-    let _ = timeout(FAREWELL, connection.closed()).await;
-    connection.close(Close::Finished.code(), b"");
 }
 
 enum Decided {

@@ -10,23 +10,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use quinn::Connection;
 use quinn::crypto::rustls::QuicClientConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
-use crate::config::Timing;
-use crate::core::Core;
-use crate::error::{Close, ConnectError};
-use crate::frame::FrameReader;
-use crate::hello::{self, Answer, HelloError, JoinAnswer, JoinAsk, JoinRequest, Version};
+use crate::config::{Enrolment, Timing};
 use crate::identity::{
-    Applicant, Fingerprint, Identity, IdentityError, JoinKey, Person, PublicKey, ROLE_NODE_DNS,
-    Redeemed, Refused, Role, Token,
+    Applicant, ClusterId, Fingerprint, Identity, IdentityError, JoinKey, Person, PublicKey,
+    ROLE_NODE_DNS, Redeemed, Refused, Role, Token,
 };
-use crate::tls::{self, ALPN_JOIN};
+use crate::session::Sessions;
+use crate::transport::tls::{self, ALPN_JOIN};
 use crate::transport::{self, Kind};
+use crate::wire::frame::FrameReader;
+use crate::wire::hello::{self, Answer, HelloError, JoinAnswer, JoinAsk, JoinRequest, Version};
+use crate::wire::{Close, ConnectError, farewell};
 
 /// The version of this conversation, which does not depend on that of the messages.
 const VERSION: Version = Version { major: 1, minor: 1 };
@@ -85,6 +86,16 @@ pub struct Login {
     authority: Fingerprint,
     addresses: Vec<SocketAddr>,
     offer: String,
+}
+
+/// Gives certificates to those who ask for one here.
+pub(crate) struct Issuer {
+    cluster: ClusterId,
+    /// `None` refuses all.
+    enrolment: Option<Enrolment>,
+    /// They know whose certificates were taken back.
+    sessions: Arc<Sessions>,
+    attempts: Mutex<Attempts>,
 }
 
 impl JoinError {
@@ -256,7 +267,7 @@ async fn ask(
         let from_quinn = |error: quinn::ConnectionError| ConnectError::from_quinn(address, &error);
         let connection = connecting.await.map_err(from_quinn)?;
         let (mut writer, reader) = connection.open_bi().await.map_err(from_quinn)?;
-        let frame = hello::frame(VERSION, crate::SOFTWARE, request);
+        let frame = hello::frame(VERSION, hello::SOFTWARE, request);
         // If it fails, reading says why.
         let _ = writer.write_chunk(frame).await;
         let answer = FrameReader::new(reader, hello::MAX_BYTES).one().await;
@@ -296,140 +307,147 @@ fn authority_of(connection: &Connection) -> Option<Fingerprint> {
     chain.get(1).map(Fingerprint::of)
 }
 
-/// Answers one request on a connection, and closes it.
-pub(crate) async fn answer(
-    core: &Arc<Core>,
-    connection: &Connection,
-    from: SocketAddr,
-) -> Result<(), ConnectError> {
-    let from_quinn = |error: quinn::ConnectionError| ConnectError::from_quinn(from, &error);
-    if core
-        .sessions
-        .is_revoked(crate::dial::certified(core, connection))
-    {
-        connection.close(Close::Revoked.code(), b"");
-        let why = "its certificate was revoked".into();
-        return Err(ConnectError::Untrusted { address: from, why });
+impl Issuer {
+    pub(crate) fn new(
+        cluster: ClusterId,
+        enrolment: Option<Enrolment>,
+        sessions: Arc<Sessions>,
+    ) -> Self {
+        Self {
+            cluster,
+            enrolment,
+            sessions,
+            attempts: Mutex::default(),
+        }
     }
-    let (mut writer, reader) = connection.accept_bi().await.map_err(from_quinn)?;
-    let words = FrameReader::new(reader, hello::MAX_BYTES).one().await;
-    let words = words.map_err(|error| ConnectError::from_read(from, &error))?;
-    let (answer, error) = match hello::decode::<JoinRequest>(VERSION, &words) {
-        Ok((_, _, request)) if request.ask == JoinAsk::Offer => (offer(core), None),
-        Ok((_, _, request)) => {
-            let decided = decide(core, connection, from, request).await;
-            match &decided {
-                Ok(_) => tracing::info!(%from, "a certificate was issued"),
-                Err(why) => tracing::warn!(%from, %why, "a certificate was refused"),
+
+    /// Answers one request on a connection, and closes it.
+    pub(crate) async fn answer(
+        &self,
+        connection: &Connection,
+        from: SocketAddr,
+    ) -> Result<(), ConnectError> {
+        let from_quinn = |error: quinn::ConnectionError| ConnectError::from_quinn(from, &error);
+        let role = tls::certified(connection, self.cluster);
+        if self.sessions.is_revoked(role) {
+            connection.close(Close::Revoked.code(), b"");
+            let why = "its certificate was revoked".into();
+            return Err(ConnectError::Untrusted { address: from, why });
+        }
+        let (mut writer, reader) = connection.accept_bi().await.map_err(from_quinn)?;
+        let words = FrameReader::new(reader, hello::MAX_BYTES).one().await;
+        let words = words.map_err(|error| ConnectError::from_read(from, &error))?;
+        let (answer, error) = match hello::decode::<JoinRequest>(VERSION, &words) {
+            Ok((_, _, request)) if request.ask == JoinAsk::Offer => (self.offer(), None),
+            Ok((_, _, request)) => {
+                let decided = self.decide(connection, from, request).await;
+                match &decided {
+                    Ok(_) => tracing::info!(%from, "a certificate was issued"),
+                    Err(why) => tracing::warn!(%from, %why, "a certificate was refused"),
+                }
+                (decided, None)
             }
-            (decided, None)
+            // Our preamble goes with it, so that the other side can explain the rest.
+            Err(error) => {
+                tracing::warn!(%from, why = %error, "a certificate was refused");
+                (Err(Refused::Proof), Some(error))
+            }
+        };
+        let answer: JoinAnswer = match answer {
+            Ok(chain) => Answer::Yes(chain),
+            Err(why) => Answer::No(why),
+        };
+        let frame = hello::frame(VERSION, hello::SOFTWARE, &answer);
+        if writer.write_chunk(frame).await.is_ok() {
+            farewell(connection, writer).await;
         }
-        // Our preamble goes with it, so that the other side can explain the rest.
-        Err(error) => {
-            tracing::warn!(%from, why = %error, "a certificate was refused");
-            (Err(Refused::Proof), Some(error))
+        match error {
+            Some(error) if error != HelloError::Malformed => Err(ConnectError::Hello {
+                address: from,
+                error,
+            }),
+            _ => Ok(()),
         }
-    };
-    let answer: JoinAnswer = match answer {
-        Ok(chain) => Answer::Yes(chain),
-        Err(why) => Answer::No(why),
-    };
-    let frame = hello::frame(VERSION, crate::SOFTWARE, &answer);
-    if writer.write_chunk(frame).await.is_ok() {
-        crate::accept::farewell(connection, writer).await;
     }
-    match error {
-        Some(error) if error != HelloError::Malformed => Err(ConnectError::Hello {
-            address: from,
-            error,
-        }),
-        _ => Ok(()),
-    }
-}
 
-fn offer(core: &Core) -> Result<String, Refused> {
-    let enrolment = core.enrolment.as_ref().ok_or(Refused::NotHere)?;
-    enrolment.enroll.offer().ok_or(Refused::NoLogin)
-}
-
-async fn decide(
-    core: &Arc<Core>,
-    connection: &Connection,
-    from: SocketAddr,
-    request: JoinRequest,
-) -> Result<String, Refused> {
-    let enrolment = core.enrolment.as_ref().ok_or(Refused::NotHere)?;
-    core.attempts.lock().check(from.ip(), Instant::now())?;
-    let decided = redeem(
-        core,
-        connection,
-        from,
-        request,
-        enrolment.authority.fingerprint(),
-    )
-    .await;
-    if decided.is_err() {
-        core.attempts.lock().failed(from.ip(), Instant::now());
+    fn offer(&self) -> Result<String, Refused> {
+        let enrolment = self.enrolment.as_ref().ok_or(Refused::NotHere)?;
+        enrolment.enroll.offer().ok_or(Refused::NoLogin)
     }
-    let (key, (role, access), lifetime) = decided?;
-    let lifetime = lifetime.min(enrolment.lifetime);
-    Ok(enrolment
-        .authority
-        .certify(&key, role, access.as_ref(), lifetime))
-}
 
-async fn redeem(
-    core: &Arc<Core>,
-    connection: &Connection,
-    from: SocketAddr,
-    request: JoinRequest,
-    authority: Fingerprint,
-) -> Result<(PublicKey, Redeemed, Duration), Refused> {
-    let enrolment = core.enrolment.as_ref().ok_or(Refused::NotHere)?;
-    let key = PublicKey(request.key);
-    let token = match &request.ask {
-        JoinAsk::Token(id, _) => Some(*id),
-        JoinAsk::Renew | JoinAsk::Login(_) => None,
-        // It is answered without a certificate.
-        JoinAsk::Offer => return Err(Refused::Proof),
-    };
-    if !key.proves(&authority, token, &request.proof) {
-        return Err(Refused::Proof);
+    async fn decide(
+        &self,
+        connection: &Connection,
+        from: SocketAddr,
+        request: JoinRequest,
+    ) -> Result<String, Refused> {
+        let enrolment = self.enrolment.as_ref().ok_or(Refused::NotHere)?;
+        self.attempts.lock().check(from.ip(), Instant::now())?;
+        let authority = enrolment.authority.fingerprint();
+        let decided = self.redeem(connection, from, request, authority).await;
+        if decided.is_err() {
+            self.attempts.lock().failed(from.ip(), Instant::now());
+        }
+        let (key, (role, access), lifetime) = decided?;
+        let lifetime = lifetime.min(enrolment.lifetime);
+        Ok(enrolment
+            .authority
+            .certify(&key, role, access.as_ref(), lifetime))
     }
-    match request.ask {
-        JoinAsk::Token(token, secret) => {
-            let applicant = Applicant {
-                token,
-                secret,
-                from,
-                key: key.clone(),
-            };
-            let redeemed = enrolment.enroll.redeem(&applicant).await?;
-            Ok((key, redeemed, enrolment.lifetime))
+
+    async fn redeem(
+        &self,
+        connection: &Connection,
+        from: SocketAddr,
+        request: JoinRequest,
+        authority: Fingerprint,
+    ) -> Result<(PublicKey, Redeemed, Duration), Refused> {
+        let enrolment = self.enrolment.as_ref().ok_or(Refused::NotHere)?;
+        let key = PublicKey(request.key);
+        let token = match &request.ask {
+            JoinAsk::Token(id, _) => Some(*id),
+            JoinAsk::Renew | JoinAsk::Login(_) => None,
+            // It is answered without a certificate.
+            JoinAsk::Offer => return Err(Refused::Proof),
+        };
+        if !key.proves(&authority, token, &request.proof) {
+            return Err(Refused::Proof);
         }
-        JoinAsk::Renew => {
-            let names = crate::dial::names(core, connection).ok_or(Refused::NoCertificate)?;
-            let role = names.role.ok_or(Refused::NoCertificate)?;
-            enrolment.enroll.renew(role).await?;
-            Ok((key, (role, names.access), enrolment.lifetime))
+        match request.ask {
+            JoinAsk::Token(token, secret) => {
+                let applicant = Applicant {
+                    token,
+                    secret,
+                    from,
+                    key: key.clone(),
+                };
+                let redeemed = enrolment.enroll.redeem(&applicant).await?;
+                Ok((key, redeemed, enrolment.lifetime))
+            }
+            JoinAsk::Renew => {
+                let names = tls::names(connection, self.cluster).ok_or(Refused::NoCertificate)?;
+                let role = names.role.ok_or(Refused::NoCertificate)?;
+                enrolment.enroll.renew(role).await?;
+                Ok((key, (role, names.access), enrolment.lifetime))
+            }
+            JoinAsk::Login(credential) => {
+                let person = Person {
+                    credential,
+                    from,
+                    key: key.clone(),
+                };
+                let (access, lifetime) = enrolment.enroll.login(&person).await?;
+                let role = Role::Client(person.client());
+                Ok((key, (role, Some(access)), lifetime))
+            }
+            JoinAsk::Offer => Err(Refused::Proof),
         }
-        JoinAsk::Login(credential) => {
-            let person = Person {
-                credential,
-                from,
-                key: key.clone(),
-            };
-            let (access, lifetime) = enrolment.enroll.login(&person).await?;
-            let role = Role::Client(person.client());
-            Ok((key, (role, Some(access)), lifetime))
-        }
-        JoinAsk::Offer => Err(Refused::Proof),
     }
 }
 
 /// Attempts to join that failed, by address: a bucket that fills by one every now and then.
 #[derive(Debug, Default)]
-pub(crate) struct Attempts {
+struct Attempts {
     /// When the bucket would be full again.
     full_at: BTreeMap<IpAddr, Instant>,
 }

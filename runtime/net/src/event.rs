@@ -1,24 +1,17 @@
 //! Who came and who went.
 //!
-//! Owns the events and their order. Events are worked out from what is: for each peer what was told last
-//! is compared with what holds now, so at most one peer's change waits for each peer, nothing is lost, and
-//! a connection that was replaced by another within the same incarnations is not told.
+//! Owns the events and their order. Must not: decide what is done about them. Events are worked out from what is: for
+//! each peer what was told last is compared with what holds now, so nothing is lost, and a connection that was replaced
+//! by another within the same incarnations is not told.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
 use wasmrun_model::id::{Incarnation, NodeId};
 
-use crate::core::Core;
-use crate::error::{ConnectError, Lost};
-use crate::peer::{Peer, PeerCore, PeerInfo};
-use crate::service::Protocol;
-
-/// How many refusals may wait to be told; more are only logged.
-const REFUSALS: usize = 64;
+use crate::peer::{Core, Peer, PeerCore, PeerInfo, Refusals};
+use crate::wire::{ConnectError, Lost, Protocol};
 
 /// Something about peers that the node should know.
 #[derive(Debug)]
@@ -71,62 +64,26 @@ impl<P: Protocol> Event<P> {
     }
 }
 
-/// What is still to be told.
-#[derive(Debug)]
-pub(crate) struct Changes {
-    changed: Mutex<BTreeSet<NodeId>>,
-    wake: Notify,
-    refusals: mpsc::Sender<(SocketAddr, ConnectError)>,
-}
-
-/// The other end.
-pub(crate) type Refusals = mpsc::Receiver<(SocketAddr, ConnectError)>;
-
-impl Changes {
-    pub(crate) fn new() -> (Self, Refusals) {
-        let (refusals, receiver) = mpsc::channel(REFUSALS);
-        let changes = Self {
-            changed: Mutex::default(),
-            wake: Notify::new(),
-            refusals,
-        };
-        (changes, receiver)
-    }
-
-    pub(crate) fn peer(&self, id: NodeId) {
-        self.changed.lock().insert(id);
-        self.wake.notify_one();
-    }
-
-    pub(crate) fn refused(&self, from: SocketAddr, why: ConnectError) {
-        match &why {
-            // Whoever has dialled is gone: a node that is told to stop while it dials, for one.
-            ConnectError::Lost { .. } => {
-                tracing::info!(%from, error = %why, "somebody left before being let in");
-            }
-            _ => tracing::warn!(%from, error = %why, "somebody was turned away"),
-        }
-        // A flood of refusals is not worth memory.
-        let _ = self.refusals.try_send((from, why));
-    }
-}
-
 /// Tells events, for ever.
-pub(crate) async fn tell(core: Arc<Core>, mut refusals: Refusals) {
+pub(crate) async fn tell(
+    core: Arc<Core>,
+    mut refusals: Refusals,
+    event: impl Fn(CoreEvent) + Send + 'static,
+) {
     let mut told: BTreeMap<NodeId, Incarnation> = BTreeMap::new();
     // Between two connections with the same incarnation.
     let mut replaced: BTreeMap<NodeId, Incarnation> = BTreeMap::new();
     loop {
         tokio::select! {
-            () = core.changes.wake.notified() => {}
+            () = core.changes.changed() => {}
             refused = refusals.recv() => {
                 if let Some((from, why)) = refused {
-                    core.handler.event(CoreEvent::Refused(from, why));
+                    event(CoreEvent::Refused(from, why));
                 }
                 continue;
             }
         }
-        while let Some(id) = core.changes.changed.lock().pop_first() {
+        while let Some(id) = core.changes.take() {
             let now = core
                 .known_peer(id)
                 .map(|peer| (peer.clone(), peer.status()));
@@ -150,7 +107,7 @@ pub(crate) async fn tell(core: Arc<Core>, mut refusals: Refusals) {
                     }
                 }
                 told.remove(&id);
-                core.handler.event(CoreEvent::Lost(id, before, why));
+                event(CoreEvent::Lost(id, before, why));
             }
             if let (Some(info), Some((peer, _))) = (info, now)
                 && before != Some(info.incarnation)
@@ -161,7 +118,7 @@ pub(crate) async fn tell(core: Arc<Core>, mut refusals: Refusals) {
                     false => tracing::info!(peer = %id, incarnation, "a peer is connected"),
                 }
                 told.insert(id, info.incarnation);
-                core.handler.event(CoreEvent::Connected(peer, info));
+                event(CoreEvent::Connected(peer, info));
             }
         }
     }

@@ -22,31 +22,28 @@
 //! same if one side forgets the other.
 //! Messages that a service must not see twice across incarnations need ids of their own.
 //!
+//! From the bottom, each folder using only those before it: `identity` says who somebody is, `config` what can be set,
+//! `transport` has QUIC and TLS, `wire` the bytes and errors; `peer` is another node through all its connections, `bulk`
+//! moves ranges of bytes from it. Above them `accept` takes in connections of peers, clients (`session`) and those who want
+//! a certificate (`enroll`), `service` has the types, and `network` puts it together.
+//!
 //! Invariants: there is no mode without TLS or without certificates; everything that a peer can make us
 //! keep has a limit in [`Limits`]; whatever bytes arrive, they give an error and no panic.
 
 mod accept;
 mod bulk;
 mod config;
-mod core;
-mod dial;
 mod enroll;
-mod error;
 mod event;
-mod frame;
-mod hello;
 mod identity;
-mod lane;
 mod network;
-mod packet;
 mod peer;
 mod pem;
 mod service;
 mod session;
-mod socket;
 mod streams;
-mod tls;
 mod transport;
+mod wire;
 
 pub use bulk::{
     Arrived, BulkRefusal, BulkSendError, BulkSender, PullError, PullOptions, PullWhy, Range,
@@ -54,10 +51,7 @@ pub use bulk::{
 };
 pub use config::{Config, Enrolment, Limits, Timing};
 pub use enroll::{JoinError, Login, join, renew};
-pub use error::{CallError, ConnectError, LinkHint, Lost, SendError, TooNew};
 pub use event::Event;
-pub use frame::FrameError;
-pub use hello::{HelloError, Refusal, Version};
 pub use identity::{
     Applicant, Authority, AuthorityError, ClientId, ClusterId, Enroll, FileError, Fingerprint,
     Identity, IdentityError, KeyId, ParseTokenError, Person, Plain, Redeemed, Refused, Role,
@@ -67,21 +61,21 @@ pub use identity::{
 pub use network::{Network, StartError};
 pub use peer::{Peer, PeerInfo, Tally, Traffic};
 pub use pem::{PemError, PemPart, certificates, server_tls};
-pub use service::{Protocol, Service};
+pub use service::Service;
 pub use session::{Session, SessionReader, SessionWriter};
 pub use streams::ByteStream;
-
-/// The version of wasmrun, as others see it.
-pub(crate) const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
+pub use wire::frame::FrameError;
+pub use wire::hello::{HelloError, Refusal, Version};
+pub use wire::{CallError, ConnectError, LinkHint, Lost, Protocol, SendError, TooNew};
 
 /// For the fuzzer and a stable test: frames from any bytes.
 #[doc(hidden)]
 pub fn fuzz_frame(bytes: &[u8]) {
-    frame::fuzz(bytes);
+    wire::frame::fuzz(bytes);
 }
 
 /// For the fuzzer and a stable test: first words and tokens from any bytes.
 #[doc(hidden)]
 pub fn fuzz_hello(bytes: &[u8]) {
-    hello::fuzz(bytes);
+    wire::hello::fuzz(bytes);
 }

@@ -1,27 +1,31 @@
 //! The network as the node uses it: start, find peers, close.
 //!
-//! Owns the public face of a [`Core`]. Invariant: nothing of it runs on after [`Network::close`], or
-//! after the last clone was dropped.
+//! Owns the public face of a [`Core`], and how the parts are put together. Invariant: nothing of it runs on after
+//! [`Network::close`], or after the last clone was dropped.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::marker::PhantomData;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
+use quinn::AsyncUdpSocket;
 use tokio::runtime::Handle;
 use wasmrun_model::id::{Incarnation, NodeId};
 
+use crate::accept::{self, Acceptor};
+use crate::bulk::BulkServer;
 use crate::config::Config;
-use crate::core::{Core, Me, Parts};
-use crate::error::ConnectError;
-use crate::event::{self, Changes};
+use crate::event;
 use crate::identity::{self, ClientId, Identity, IdentityError, Role};
-use crate::peer::Peer;
-use crate::service::{Protocol, Service, Typed};
-use crate::socket;
-use crate::tls::Tls;
+use crate::peer::{Changes, Core, Me, Parts, Peer, dial};
+use crate::service::{Handler, Service, Typed};
+use crate::session::Sessions;
 use crate::transport;
+use crate::transport::socket;
+use crate::transport::tls::Tls;
+use crate::wire::hello::{MAX_ADDRESSES, Refusal};
+use crate::wire::{ConnectError, Protocol};
 
 /// All connections of one process. Cheap to clone; closed when the last clone is dropped.
 pub struct Network<P> {
@@ -29,11 +33,16 @@ pub struct Network<P> {
     protocol: PhantomData<fn() -> P>,
 }
 
-struct Owner(Arc<Core>);
+struct Owner {
+    core: Arc<Core>,
+    sessions: Arc<Sessions>,
+    /// Those of the endpoints for messages and for bulk.
+    sockets: [Weak<dyn AsyncUdpSocket>; 2],
+}
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.0.stop();
+        self.core.stop();
     }
 }
 
@@ -48,7 +57,7 @@ impl<P> Clone for Network<P> {
 
 impl<P> std::fmt::Debug for Network<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Network({})", self.owner.0.me.id)
+        write!(f, "Network({})", self.owner.core.me.id)
     }
 }
 
@@ -86,7 +95,7 @@ impl<P: Protocol> Network<P> {
         let tls = Tls::new(&config.identity);
         let tls = tls.map_err(|error| StartError::Identity(error.to_string()))?;
         let here = Handle::current();
-        let bulk = config.bulk.unwrap_or_else(|| here.clone());
+        let bulk_lane = config.bulk.unwrap_or_else(|| here.clone());
         let listen = |address, lane| {
             transport::watched_endpoint(address, lane)
                 .map_err(|source| StartError::Listen { address, source })
@@ -97,9 +106,11 @@ impl<P: Protocol> Network<P> {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        let (bulk_endpoint, bulk_socket) = listen(SocketAddr::new(any, 0), bulk.clone())?;
+        let (bulk_endpoint, bulk_socket) = listen(SocketAddr::new(any, 0), bulk_lane.clone())?;
         endpoint.set_server_config(Some(transport::server(&tls, any, &config.timing)));
         let (changes, refusals) = Changes::new();
+        let max_bytes = config.limits.message_bytes;
+        let handler = Arc::new(Typed::<P, _>::new(service, max_bytes));
         let core = Core::new(Parts {
             me: Me {
                 cluster: config.identity.cluster(),
@@ -108,24 +119,35 @@ impl<P: Protocol> Network<P> {
                 version: P::VERSION,
                 advertise: config.advertise,
             },
-            handler: Arc::new(Typed::<P, _>::new(service, config.limits.message_bytes)),
+            inbound: handler.clone(),
             limits: config.limits,
             timing: config.timing,
-            enrolment: config.enrolment,
             endpoint,
             bulk_endpoint,
-            sockets: [socket, bulk_socket],
-            bulk,
             tls,
             changes,
             seed: config
                 .seed
                 .unwrap_or_else(|| u64::from_le_bytes(identity::random())),
         });
-        core.tasks.spawn(event::tell(core.clone(), refusals));
-        core.tasks.spawn(crate::accept::listen(core.clone()));
+        let sessions = Arc::new(Sessions::default());
+        let bulk = BulkServer::new(core.clone(), handler.clone());
+        let acceptor = Acceptor::new(
+            core.clone(),
+            handler.clone(),
+            sessions.clone(),
+            config.enrolment,
+            (bulk, bulk_lane),
+        );
+        let tell = move |event| handler.event(event);
+        core.tasks.spawn(event::tell(core.clone(), refusals, tell));
+        core.tasks.spawn(accept::listen(Arc::new(acceptor)));
         Ok(Self {
-            owner: Arc::new(Owner(core)),
+            owner: Arc::new(Owner {
+                core,
+                sessions,
+                sockets: [socket, bulk_socket],
+            }),
             protocol: PhantomData,
         })
     }
@@ -151,7 +173,7 @@ impl<P: Protocol> Network<P> {
     pub fn peer(&self, node: NodeId, addresses: Vec<SocketAddr>) -> Result<Peer<P>, ConnectError> {
         let peer = self.core().peer(node);
         let peer = peer.map_err(|why| match (why, addresses.first()) {
-            (crate::Refusal::Closing, _) | (_, None) => ConnectError::Closed,
+            (Refusal::Closing, _) | (_, None) => ConnectError::Closed,
             (why, Some(&address)) => ConnectError::WeRefuse { address, why },
         })?;
         if !addresses.is_empty() {
@@ -167,7 +189,7 @@ impl<P: Protocol> Network<P> {
     pub async fn connect(&self, addresses: Vec<SocketAddr>) -> Result<Peer<P>, ConnectError> {
         let mut last = ConnectError::NoAddress;
         for address in &addresses {
-            match crate::dial::control(self.core(), *address, None).await {
+            match dial::control(self.core(), *address, None).await {
                 Ok(peer) => {
                     peer.dial_at(addresses);
                     return Ok(Peer::new(peer));
@@ -224,7 +246,7 @@ impl<P: Protocol> Network<P> {
     /// From now on these clients have no sessions here and get no further certificates, and sessions that they have end.
     /// Instead of all that were named before.
     pub fn set_revoked(&self, clients: BTreeSet<ClientId>) {
-        self.core().sessions.set_revoked(clients);
+        self.owner.sessions.set_revoked(clients);
     }
 
     /// From now on these nodes are refused, whoever dials, and connections with them are closed. Instead of all that were
@@ -245,7 +267,7 @@ impl<P: Protocol> Network<P> {
             }
         };
         // Who does not read does not keep us.
-        let ended = async { tokio::join!(flushed, core.sessions.end()) };
+        let ended = async { tokio::join!(flushed, self.owner.sessions.end()) };
         let _ = tokio::time::timeout(core.timing.close, ended).await;
         core.stop_connections();
         // A service that blocks its thread does not keep us either.
@@ -255,7 +277,7 @@ impl<P: Protocol> Network<P> {
             core.bulk_endpoint.wait_idle().await;
         };
         let _ = tokio::time::timeout(core.timing.close, idle).await;
-        let [socket, bulk_socket] = &core.sockets;
+        let [socket, bulk_socket] = &self.owner.sockets;
         let freed = async {
             tokio::join!(
                 socket::take_from(&core.endpoint, socket),
@@ -266,7 +288,7 @@ impl<P: Protocol> Network<P> {
     }
 
     fn core(&self) -> &Arc<Core> {
-        &self.owner.0
+        &self.owner.core
     }
 }
 
@@ -285,7 +307,7 @@ fn check(config: &Config) -> Result<(), StartError> {
     if limits.requests == 0 || limits.handshakes == 0 || limits.bulk_serving == 0 {
         return Err(StartError::Config("limits of 0 would let nobody through"));
     }
-    if config.advertise.len() > crate::hello::MAX_ADDRESSES {
+    if config.advertise.len() > MAX_ADDRESSES {
         return Err(StartError::Config("at most 8 addresses can be advertised"));
     }
     Ok(())

@@ -1,67 +1,23 @@
-//! What whoever uses the network brings: the types of its messages, and what becomes of them.
+//! What the user of a network brings: what becomes of the messages of its [`Protocol`].
 //!
-//! Owns the traits [`Protocol`] and [`Service`], and the step between typed messages and bytes: below
-//! it, nothing knows the types. Must not: do I/O.
+//! Owns the trait [`Service`], and the step between typed messages and bytes: below it, nothing knows the types. Must
+//! not: do I/O.
 
 use std::future::Future;
 use std::marker::PhantomData;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use futures_util::future::BoxFuture;
 use wasmrun_model::id::Incarnation;
 
-use crate::bulk::{BulkRefusal, BulkSender, Range};
-use crate::event::Event;
-use crate::frame::{self, Batch, Failure};
-use crate::hello::Version;
-use crate::peer::{Peer, PeerCore};
+use crate::bulk::{BulkRefusal, BulkSender, Range, Source};
+use crate::event::{CoreEvent, Event};
+use crate::peer::{Inbound, Peer, PeerCore};
 use crate::session::Session;
 use crate::streams::ByteStream;
-
-/// The messages that two sides exchange.
-///
-/// Messages are postcard, which says nothing about itself: whoever reads must have the very type that was written. So
-/// a variant may be added to an enum, behind the others, and that is all that a minor version may do. A message that is
-/// to have another field becomes a new variant beside the old one. What is new says with which minor number it came, and
-/// is not sent to a peer that speaks an older one: [`Peer::send`] and the others refuse it, and [`Peer::speaks`] says
-/// beforehand which of the two to send. What came with an earlier version than ours may be sent to all.
-pub trait Protocol: Send + Sync + 'static {
-    /// The version of these types. Raise the minor number when a message is added, the major one when
-    /// an old one changes.
-    const VERSION: Version;
-    /// Sent without an answer, in order.
-    type OneWay: Serialize + DeserializeOwned + Send + 'static;
-    /// Has one [`Self::Response`].
-    type Request: Serialize + DeserializeOwned + Send + 'static;
-    /// Answers a [`Self::Request`].
-    type Response: Serialize + DeserializeOwned + Send + 'static;
-    /// Asks for bytes in bulk.
-    type Bulk: Serialize + DeserializeOwned + Send + Sync + 'static;
-
-    /// The minor number of the version that this message came with, and all that is in it.
-    fn one_way_since(_message: &Self::OneWay) -> u16 {
-        0
-    }
-
-    /// As [`Self::one_way_since`].
-    fn request_since(_request: &Self::Request) -> u16 {
-        0
-    }
-
-    /// As [`Self::one_way_since`]. A service asks [`Peer::speaks`] before it gives what is new; if it gives
-    /// that nevertheless, the response is lost.
-    fn response_since(_response: &Self::Response) -> u16 {
-        0
-    }
-
-    /// As [`Self::one_way_since`].
-    fn bulk_since(_request: &Self::Bulk) -> u16 {
-        0
-    }
-}
+use crate::wire::Protocol;
+use crate::wire::frame::{self, Batch, Failure};
 
 /// What becomes of messages. All futures may be dropped when the network is closed.
 pub trait Service<P: Protocol>: Send + Sync + 'static {
@@ -107,27 +63,11 @@ pub trait Service<P: Protocol>: Send + Sync + 'static {
     fn event(&self, _event: Event<P>) {}
 }
 
-pub(crate) type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
-/// A [`Service`] without its types.
+/// A [`Service`] without its types, as far as [`Inbound`] and [`Source`] do not have it.
 pub(crate) trait Handler: Send + Sync {
-    fn one_ways(
-        &self,
-        from: Arc<PeerCore>,
-        incarnation: Incarnation,
-        batch: Batch,
-    ) -> BoxFuture<()>;
-    fn request(&self, from: Arc<PeerCore>, body: Bytes) -> BoxFuture<Result<Bytes, Failure>>;
-    fn bulk(
-        &self,
-        from: Arc<PeerCore>,
-        body: Bytes,
-        range: Range,
-        to: BulkSender,
-    ) -> BoxFuture<(BulkSender, Result<(), BulkRefusal>)>;
-    fn stream(&self, from: Arc<PeerCore>, stream: ByteStream) -> BoxFuture<()>;
-    fn session(&self, session: Session) -> BoxFuture<()>;
-    fn event(&self, event: crate::event::CoreEvent);
+    fn stream(&self, from: Arc<PeerCore>, stream: ByteStream) -> BoxFuture<'static, ()>;
+    fn session(&self, session: Session) -> BoxFuture<'static, ()>;
+    fn event(&self, event: CoreEvent);
 }
 
 pub(crate) struct Typed<P, S> {
@@ -146,13 +86,13 @@ impl<P: Protocol, S: Service<P>> Typed<P, S> {
     }
 }
 
-impl<P: Protocol, S: Service<P>> Handler for Typed<P, S> {
+impl<P: Protocol, S: Service<P>> Inbound for Typed<P, S> {
     fn one_ways(
         &self,
         from: Arc<PeerCore>,
         incarnation: Incarnation,
         batch: Batch,
-    ) -> BoxFuture<()> {
+    ) -> BoxFuture<'static, ()> {
         let service = self.service.clone();
         Box::pin(async move {
             let from = Peer::new(from);
@@ -170,7 +110,11 @@ impl<P: Protocol, S: Service<P>> Handler for Typed<P, S> {
         })
     }
 
-    fn request(&self, from: Arc<PeerCore>, body: Bytes) -> BoxFuture<Result<Bytes, Failure>> {
+    fn request(
+        &self,
+        from: Arc<PeerCore>,
+        body: Bytes,
+    ) -> BoxFuture<'static, Result<Bytes, Failure>> {
         let service = self.service.clone();
         let max_bytes = self.max_message_bytes;
         Box::pin(async move {
@@ -186,14 +130,16 @@ impl<P: Protocol, S: Service<P>> Handler for Typed<P, S> {
             Ok(Bytes::from(bytes))
         })
     }
+}
 
+impl<P: Protocol, S: Service<P>> Source for Typed<P, S> {
     fn bulk(
         &self,
         from: Arc<PeerCore>,
         body: Bytes,
         range: Range,
         mut to: BulkSender,
-    ) -> BoxFuture<(BulkSender, Result<(), BulkRefusal>)> {
+    ) -> BoxFuture<'static, (BulkSender, Result<(), BulkRefusal>)> {
         let service = self.service.clone();
         Box::pin(async move {
             let sent = match frame::decode(&body) {
@@ -207,18 +153,20 @@ impl<P: Protocol, S: Service<P>> Handler for Typed<P, S> {
             (to, sent)
         })
     }
+}
 
-    fn stream(&self, from: Arc<PeerCore>, stream: ByteStream) -> BoxFuture<()> {
+impl<P: Protocol, S: Service<P>> Handler for Typed<P, S> {
+    fn stream(&self, from: Arc<PeerCore>, stream: ByteStream) -> BoxFuture<'static, ()> {
         let service = self.service.clone();
         Box::pin(async move { service.stream(&Peer::new(from), stream).await })
     }
 
-    fn session(&self, session: Session) -> BoxFuture<()> {
+    fn session(&self, session: Session) -> BoxFuture<'static, ()> {
         let service = self.service.clone();
         Box::pin(async move { service.session(session).await })
     }
 
-    fn event(&self, event: crate::event::CoreEvent) {
+    fn event(&self, event: CoreEvent) {
         self.service.event(Event::new(event));
     }
 }

@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -21,13 +22,12 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use wasmrun_model::access::Access;
 
-use crate::accept::FAREWELL;
 use crate::config::{Limits, Timing};
-use crate::core::Core;
-use crate::error::{Close, ConnectError, Lost};
 use crate::identity::{ClientId, Identity, Names, ROLE_NODE_DNS, Role};
-use crate::tls::{self, ALPN_CLIENT};
+use crate::transport::tls::{self, ALPN_CLIENT};
 use crate::transport::{self, Kind};
+use crate::wire::hello::Refusal;
+use crate::wire::{Close, ConnectError, FAREWELL, Lost};
 
 /// How many bytes may be on their way to a client that it has not confirmed.
 const SEND_WINDOW: u64 = 2 << 20;
@@ -194,13 +194,12 @@ impl Default for Sessions {
 
 /// The place of a session among those that there may be.
 struct Seat {
-    core: Arc<Core>,
+    sessions: Arc<Sessions>,
     client: ClientId,
 }
 
 impl Seat {
-    fn take(core: &Arc<Core>, client: ClientId, limits: &Limits) -> Option<Self> {
-        let sessions = &core.sessions;
+    fn take(sessions: &Arc<Sessions>, client: ClientId, limits: &Limits) -> Option<Self> {
         let mut by_client = sessions.by_client.lock();
         let all: usize = by_client.values().sum();
         let own = by_client.get(&client).copied().unwrap_or(0);
@@ -210,14 +209,14 @@ impl Seat {
         by_client.insert(client, own + 1);
         sessions.count.send_replace(all + 1);
         drop(by_client);
-        let core = core.clone();
-        Some(Self { core, client })
+        let sessions = sessions.clone();
+        Some(Self { sessions, client })
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut by_client = self.core.sessions.by_client.lock();
+        let mut by_client = self.sessions.by_client.lock();
         if let Some(own) = by_client.get_mut(&self.client) {
             *own -= 1;
             if *own == 0 {
@@ -225,7 +224,7 @@ impl Drop for Seat {
             }
         }
         let all = by_client.values().sum();
-        self.core.sessions.count.send_replace(all);
+        self.sessions.count.send_replace(all);
     }
 }
 
@@ -257,7 +256,8 @@ pub(crate) struct Admitted {
 
 /// Lets a client in.
 pub(crate) async fn admit(
-    core: &Arc<Core>,
+    sessions: &Arc<Sessions>,
+    (limits, timing): (&Limits, &Timing),
     connection: Connection,
     names: Option<Names>,
 ) -> Result<Admitted, ConnectError> {
@@ -267,7 +267,7 @@ pub(crate) async fn admit(
         connection.close(why.code(), b"");
         error
     };
-    if core.sessions.is_revoked(role) {
+    if sessions.is_revoked(role) {
         let why = match role {
             Some(Role::Client(client)) => format!("the certificate of client {client} was revoked"),
             _ => "its certificate was revoked".to_owned(),
@@ -286,8 +286,8 @@ pub(crate) async fn admit(
             return Err(closed(close, ConnectError::Untrusted { address, why }));
         }
     };
-    let Some(seat) = Seat::take(core, client, &core.limits) else {
-        let why = crate::Refusal::Full;
+    let Some(seat) = Seat::take(sessions, client, limits) else {
+        let why = Refusal::Full;
         return Err(closed(Close::Full, ConnectError::WeRefuse { address, why }));
     };
     connection.set_send_window(SEND_WINDOW);
@@ -297,15 +297,15 @@ pub(crate) async fn admit(
     let (access, until_s) = names.map_or((None, 0), |it| (it.access, it.until));
     let who = (client, access, until_s);
     Ok(Admitted {
-        session: Session::new(who, &connection, streams, &core.timing),
+        session: Session::new(who, &connection, streams, timing),
         connection,
         seat,
     })
 }
 
 impl Admitted {
-    /// Serves the session to its end.
-    pub(crate) async fn run(self, core: Arc<Core>) {
+    /// Has the session served to its end.
+    pub(crate) async fn run(self, serve: impl FnOnce(Session) -> BoxFuture<'static, ()>) {
         let Self {
             session,
             connection,
@@ -313,9 +313,9 @@ impl Admitted {
         } = self;
         let (client, from) = (session.client, session.remote);
         tracing::info!(%client, %from, "a client is connected");
-        let mut ending = core.sessions.ending.subscribe();
-        let mut revoked = core.sessions.revoked.subscribe();
-        let mut serving = core.handler.session(session);
+        let mut ending = seat.sessions.ending.subscribe();
+        let mut revoked = seat.sessions.revoked.subscribe();
+        let mut serving = serve(session);
         tokio::select! {
             () = &mut serving => {}
             _ = ending.wait_for(|is_ending| *is_ending) => {}

@@ -10,14 +10,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use futures_util::future::BoxFuture;
 use quinn::{Connection, RecvStream, SendStream, VarInt};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinSet;
 
-use crate::core::Core;
-use crate::error::ConnectError;
 use crate::peer::{Peer, PeerCore};
-use crate::service::Protocol;
+use crate::wire::{ConnectError, Protocol};
 
 /// How many streams one peer may have open to us.
 const MOST_STREAMS: u32 = 1024;
@@ -72,8 +71,12 @@ impl<P: Protocol> Peer<P> {
     }
 }
 
-/// Serves a peer's connection for streams until it ends.
-pub(crate) async fn serve(core: Arc<Core>, peer: Arc<PeerCore>, connection: Connection) {
+/// Takes the streams of a peer's connection until it ends.
+pub(crate) async fn serve(
+    peer: Arc<PeerCore>,
+    connection: Connection,
+    take: impl Fn(ByteStream) -> BoxFuture<'static, ()> + Send + 'static,
+) {
     connection.set_max_concurrent_bi_streams(VarInt::from_u32(MOST_STREAMS));
     peer.streams.serving(connection.clone());
     let mut streams = JoinSet::new();
@@ -83,6 +86,6 @@ pub(crate) async fn serve(core: Arc<Core>, peer: Arc<PeerCore>, connection: Conn
             return;
         };
         let stream = ByteStream { reader, writer };
-        streams.spawn(core.handler.stream(peer.clone(), stream));
+        streams.spawn(take(stream));
     }
 }

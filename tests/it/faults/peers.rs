@@ -209,7 +209,7 @@ fn strangers_get_nothing_and_cost_little() {
     pair.a.wait_for("c", "alive");
 }
 
-/// What a connection is closed with when what came over it is not understood: `net/src/error.rs` has it.
+/// What a connection is closed with when what came over it is not understood: `net/src/wire/close.rs` has it.
 const PROTOCOL: u32 = 4;
 
 /// What breaks the protocol once a connection is there, and what is said of it.

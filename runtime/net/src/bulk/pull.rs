@@ -17,11 +17,9 @@ use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::{BulkRefusal, Range};
-use crate::core::Core;
-use crate::error::{ConnectError, Lost, TooNew};
-use crate::frame::{self, FrameError};
-use crate::peer::{Peer, PeerCore};
-use crate::service::Protocol;
+use crate::peer::{Core, Peer, PeerCore};
+use crate::wire::frame::{self, FrameError};
+use crate::wire::{ConnectError, Lost, Protocol, TooNew};
 
 /// How a range is fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]

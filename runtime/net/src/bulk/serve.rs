@@ -7,16 +7,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use quinn::{Connection, RecvStream, SendStream, VarInt};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::{BulkRefusal, Range};
-use crate::core::Core;
-use crate::error::Close;
-use crate::frame::FrameReader;
-use crate::peer::PeerCore;
+use crate::peer::{Core, PeerCore};
 use crate::transport::BULK_WINDOW;
+use crate::wire::Close;
+use crate::wire::frame::FrameReader;
+
+/// Gives the bytes that peers ask for: a service without its types.
+pub(crate) trait Source: Send + Sync {
+    /// Sends a range, and gives the sender back.
+    fn bulk(
+        &self,
+        from: Arc<PeerCore>,
+        body: Bytes,
+        range: Range,
+        to: BulkSender,
+    ) -> BoxFuture<'static, (BulkSender, Result<(), BulkRefusal>)>;
+}
+
+/// Serves the bulk connections of all peers.
+pub(crate) struct BulkServer {
+    core: Arc<Core>,
+    source: Arc<dyn Source>,
+    /// A permit for each stream that may be served at a time.
+    places: Arc<Semaphore>,
+}
 
 /// Takes the bytes of one range, in order.
 #[derive(Debug)]
@@ -115,79 +136,92 @@ impl BulkSender {
     }
 }
 
-/// Serves a peer's bulk connection until it ends.
-pub(crate) async fn serve(core: Arc<Core>, peer: Arc<PeerCore>, connection: Connection) {
-    connection.set_send_window(u64::from(BULK_WINDOW));
-    connection.set_max_concurrent_bi_streams(VarInt::from_u32(core.limits.bulk_streams));
-    peer.bulk.serving(connection.clone());
-    let mut streams = JoinSet::new();
-    loop {
-        while streams.try_join_next().is_some() {}
-        let Ok((writer, reader)) = connection.accept_bi().await else {
-            return;
-        };
-        let Ok(place) = core.bulk_serving.clone().acquire_owned().await else {
-            return;
-        };
-        let (core, peer) = (core.clone(), peer.clone());
-        let connection = connection.clone();
-        streams.spawn(async move {
-            if serve_one(&core, peer, writer, reader).await.is_none() {
-                connection.close(Close::Protocol.code(), b"");
-            }
-            drop(place);
-        });
+impl BulkServer {
+    pub(crate) fn new(core: Arc<Core>, source: Arc<dyn Source>) -> Arc<Self> {
+        let places = Arc::new(Semaphore::new(core.limits.bulk_serving));
+        Arc::new(Self {
+            core,
+            source,
+            places,
+        })
     }
-}
 
-/// `None` if the peer does not know the protocol.
-async fn serve_one(
-    core: &Core,
-    peer: Arc<PeerCore>,
-    writer: SendStream,
-    reader: RecvStream,
-) -> Option<()> {
-    let mut reader = FrameReader::new(reader, core.limits.message_bytes);
-    let Ok(Ok(request)) = timeout(core.timing.handshake, reader.one()).await else {
-        return None;
-    };
-    let (range, body) = postcard::take_from_bytes::<Range>(&request).ok()?;
-    let body = request.slice_ref(body);
-    let sender = BulkSender {
-        stream: writer,
-        left: range.len,
-        is_begun: false,
-        sum: Sum::Counted(crc32fast::Hasher::new()),
-        stall: core.timing.bulk_stall,
-    };
-    let stopped = sender.stream.stopped();
-    let (mut sender, sent) = tokio::select! {
-        sent = core.handler.bulk(peer.clone(), body, range, sender) => sent,
-        // The sender is dropped with the service's future, and that resets the stream.
-        _ = stopped => return Some(()),
-    };
-    match sent {
-        Ok(()) if sender.left == 0 => {
-            // If it cannot be sent, whoever asked notices by itself.
-            let _ = sender.write_sum().await;
-        }
-        Err(why) if !sender.is_begun => {
-            let _ = sender
-                .stream
-                .write_chunk(Bytes::copy_from_slice(&[why.code()]))
-                .await;
-        }
-        // Part of it is there: only a reset tells it from the whole.
-        Ok(()) | Err(_) => {
-            tracing::warn!(peer = %peer.id, left = sender.left, "a bulk stream was not sent whole");
-            let _ = sender
-                .stream
-                .reset(VarInt::from_u32(u32::from(BulkRefusal::Failed.code())));
-            return Some(());
+    /// Serves a peer's bulk connection until it ends.
+    pub(crate) async fn serve(self: Arc<Self>, peer: Arc<PeerCore>, connection: Connection) {
+        let limits = &self.core.limits;
+        connection.set_send_window(u64::from(BULK_WINDOW));
+        connection.set_max_concurrent_bi_streams(VarInt::from_u32(limits.bulk_streams));
+        peer.bulk.serving(connection.clone());
+        let mut streams = JoinSet::new();
+        loop {
+            while streams.try_join_next().is_some() {}
+            let Ok((writer, reader)) = connection.accept_bi().await else {
+                return;
+            };
+            let Ok(place) = self.places.clone().acquire_owned().await else {
+                return;
+            };
+            let (server, peer) = (self.clone(), peer.clone());
+            let connection = connection.clone();
+            streams.spawn(async move {
+                if server.serve_one(peer, writer, reader).await.is_none() {
+                    connection.close(Close::Protocol.code(), b"");
+                }
+                drop(place);
+            });
         }
     }
-    let _ = sender.stream.finish();
-    // Until the other side has it all; a stream that is dropped before would be reset.
-    let _ = timeout(core.timing.bulk_stall, sender.stream.stopped()).await;
-    Some(())
+
+    /// `None` if the peer does not know the protocol.
+    async fn serve_one(
+        &self,
+        peer: Arc<PeerCore>,
+        writer: SendStream,
+        reader: RecvStream,
+    ) -> Option<()> {
+        let Core { limits, timing, .. } = &*self.core;
+        let mut reader = FrameReader::new(reader, limits.message_bytes);
+        let Ok(Ok(request)) = timeout(timing.handshake, reader.one()).await else {
+            return None;
+        };
+        let (range, body) = postcard::take_from_bytes::<Range>(&request).ok()?;
+        let body = request.slice_ref(body);
+        let sender = BulkSender {
+            stream: writer,
+            left: range.len,
+            is_begun: false,
+            sum: Sum::Counted(crc32fast::Hasher::new()),
+            stall: timing.bulk_stall,
+        };
+        let stopped = sender.stream.stopped();
+        let (mut sender, sent) = tokio::select! {
+            sent = self.source.bulk(peer.clone(), body, range, sender) => sent,
+            // The sender is dropped with the service's future, and that resets the stream.
+            _ = stopped => return Some(()),
+        };
+        match sent {
+            Ok(()) if sender.left == 0 => {
+                // If it cannot be sent, whoever asked notices by itself.
+                let _ = sender.write_sum().await;
+            }
+            Err(why) if !sender.is_begun => {
+                let _ = sender
+                    .stream
+                    .write_chunk(Bytes::copy_from_slice(&[why.code()]))
+                    .await;
+            }
+            // Part of it is there: only a reset tells it from the whole.
+            Ok(()) | Err(_) => {
+                tracing::warn!(peer = %peer.id, left = sender.left, "a bulk stream was not sent whole");
+                let _ = sender
+                    .stream
+                    .reset(VarInt::from_u32(u32::from(BulkRefusal::Failed.code())));
+                return Some(());
+            }
+        }
+        let _ = sender.stream.finish();
+        // Until the other side has it all; a stream that is dropped before would be reset.
+        let _ = timeout(timing.bulk_stall, sender.stream.stopped()).await;
+        Some(())
+    }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use tokio::task::AbortHandle;
 
-use crate::frame::Failure;
+use crate::wire::frame::Failure;
 
 /// What has become of a request.
 pub(crate) type Answer = Result<Bytes, Failure>;

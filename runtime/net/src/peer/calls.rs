@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::error::CallError;
-use crate::frame::{Failure, Head};
+use crate::wire::frame::{Failure, Head};
+use crate::wire::{CallError, LinkHint};
 
 #[derive(Debug)]
 pub(crate) struct Calls {
@@ -109,7 +109,7 @@ impl Calls {
                 // Both sides count the same time; the caller's own timer says the same in a moment.
                 Failure::Expired => CallError::TimedOut {
                     after: std::time::Duration::ZERO,
-                    state: crate::error::LinkHint::Connected,
+                    state: LinkHint::Connected,
                 },
             });
             // If nobody waits any more, so be it.

@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, timeout_at};
-
-use super::{PeerCore, PeerInfo, Tally, Traffic};
 use wasmrun_model::id::{Incarnation, NodeId};
 
-use crate::error::{CallError, ConnectError, LinkHint, SendError, TooNew};
-use crate::frame::{self, FrameError};
-use crate::hello::Version;
-use crate::service::Protocol;
+use super::{PeerCore, PeerInfo, Tally, Traffic};
+use crate::wire::frame::{self, FrameError};
+use crate::wire::hello::Version;
+use crate::wire::{CallError, ConnectError, LinkHint, Protocol, SendError, TooNew};
 
 /// Another node, whether or not it is connected now. Cheap to clone; it does not keep the network open.
 pub struct Peer<P> {

@@ -16,10 +16,12 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, timeout};
 
 use super::answers::{Admit, Answer};
-use super::{Accepted, Adopted, PeerCore, Traffic};
-use crate::core::Core;
-use crate::error::{Close, Lost};
-use crate::frame::{Failure, FrameReader, HEAD_ROOM, Head, ReadError, head_frame, split_head};
+use super::{Accepted, Adopted, Core, PeerCore, Traffic};
+use crate::wire::frame::{
+    Failure, FrameReader, HEAD_ROOM, HEADER_BYTES, Head, ReadError, head_frame, put_frame,
+    split_head,
+};
+use crate::wire::{Close, Lost};
 
 /// How much is written at a time, in bytes.
 const WRITE_BYTES: usize = 256 << 10;
@@ -192,9 +194,9 @@ impl Pieces {
         }
         // The length counts the message, which follows as a piece of its own.
         let mut start = BytesMut::from(&frame[..]);
-        let payload = start.len() - crate::frame::HEADER_BYTES + message.len();
+        let payload = start.len() - HEADER_BYTES + message.len();
         let payload = u32::try_from(payload).expect("payloads are limited");
-        start[..crate::frame::HEADER_BYTES].copy_from_slice(&payload.to_le_bytes());
+        start[..HEADER_BYTES].copy_from_slice(&payload.to_le_bytes());
         self.open.extend_from_slice(&start);
         self.whole.push(self.open.split().freeze());
         self.whole.push(message.clone());
@@ -378,10 +380,10 @@ fn request(
     }
     // A copy, so that a short request does not keep all that arrived with it.
     let body = Bytes::copy_from_slice(&body);
-    let (handler, peer) = (core.handler.clone(), peer.clone());
+    let (inbound, peer) = (core.inbound.clone(), peer.clone());
     let asked = peer.clone();
     let task = core.tasks.spawn(async move {
-        let answer = match timeout(wait, handler.request(peer.clone(), body)).await {
+        let answer = match timeout(wait, inbound.request(peer.clone(), body)).await {
             Ok(answer) => answer,
             Err(_) => Err(Failure::Expired),
         };
@@ -417,7 +419,7 @@ async fn write_one_ways(peer: &PeerCore, link: &Link) -> Ended {
         if !is_begun {
             // The number of the first message, as a frame of its own.
             let mut header = BytesMut::new();
-            crate::frame::put_frame(&mut header, &first.to_le_bytes());
+            put_frame(&mut header, &first.to_le_bytes());
             pieces.insert(0, header.freeze());
             is_begun = true;
         }

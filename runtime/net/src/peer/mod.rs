@@ -1,7 +1,8 @@
 //! A peer: another node, through all its connections.
 //!
-//! Owns what outlives a connection: messages that wait, requests and answers, who the peer is. Must
-//! not: know types of messages, below [`Peer`].
+//! Owns what outlives a connection: messages that wait, requests and answers, who the peer is; that it is dialled; and
+//! what all peers share ([`Core`]). Must not: know types of messages, below [`Peer`]; accept connections; or read what goes
+//! over those that are apart from messages ([`Pool`]). What a peer sends is handed to an [`Inbound`].
 //!
 //! Invariants: at most one link is current; messages are accepted from the current link only; all
 //! state belongs to one incarnation of the peer, and a new incarnation begins with none, from when it is known: be that
@@ -9,9 +10,15 @@
 
 mod answers;
 mod calls;
+mod changes;
+pub(crate) mod dial;
 mod handle;
+mod inbound;
+mod info;
 mod link;
 mod outbox;
+mod pool;
+mod shared;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -24,57 +31,33 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use wasmrun_model::id::{Incarnation, NodeId};
 
+pub(crate) use changes::{Changes, Refusals};
 pub use handle::Peer;
-pub(crate) use link::{Link, Serving};
+pub(crate) use inbound::Inbound;
+pub use info::{PeerInfo, Tally, Traffic};
+pub(crate) use link::Serving;
+pub(crate) use shared::{Core, Me, Parts};
 
-use crate::bulk::BulkPool;
-use crate::core::Core;
-use crate::error::{CallError, Close, ConnectError, Lost};
-use crate::frame::{Batch, Resume};
-use crate::hello::{Purpose, Refusal, Version};
+use crate::wire::frame::{Batch, Resume};
+use crate::wire::hello::{Purpose, Refusal, Version};
+use crate::wire::{CallError, Close, ConnectError, Lost};
 use answers::{Admit, AnswerLimits, Answers};
 use calls::Calls;
+use info::Status;
+use link::Link;
 use outbox::Outbox;
+use pool::Pool;
 
 /// How many batches of one-way messages may wait for the service.
 const BATCHES: usize = 8;
 /// How many requests a peer may allow us at most; what it says is cut to this.
 const MAX_REQUESTS: usize = 1 << 16;
 
-/// Who and what a peer is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerInfo {
-    /// Who.
-    pub id: NodeId,
-    /// Which incarnation of it.
-    pub incarnation: Incarnation,
-    /// The version that is spoken with it.
-    pub version: Version,
-    /// Its version of wasmrun, as it calls it.
-    pub software: String,
-    /// Where it says it can be dialled.
-    pub addresses: Vec<SocketAddr>,
-    /// Where this connection comes from or goes to.
-    pub remote: SocketAddr,
-}
-
-/// How it is with a peer.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Status {
-    /// There is a connection.
-    pub(crate) info: Option<PeerInfo>,
-    /// Why the last one was lost.
-    pub(crate) lost: Option<Lost>,
-    /// Why the last attempt to dial failed.
-    pub(crate) error: Option<ConnectError>,
-    pub(crate) is_closed: bool,
-}
-
 pub(crate) struct PeerCore {
     pub(crate) id: NodeId,
     pub(crate) core: Weak<Core>,
-    pub(crate) bulk: BulkPool,
-    pub(crate) streams: BulkPool,
+    pub(crate) bulk: Pool,
+    pub(crate) streams: Pool,
     max_message_bytes: usize,
     outbox: Outbox,
     calls: Calls,
@@ -124,33 +107,6 @@ impl State {
     }
 }
 
-/// What has gone over all connections with a peer, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally {
-    /// How many connections there were.
-    pub connections: u64,
-    /// One-way messages of this incarnation of the peer that came.
-    pub messages_received: u64,
-    /// One-way messages that were taken to be sent, in this incarnation of the peer.
-    pub messages_sent: u64,
-    /// Bytes of datagrams that came.
-    pub bytes_received: u64,
-    /// Bytes of datagrams that were sent.
-    pub bytes_sent: u64,
-}
-
-/// How much has gone over a connection. Whoever lives answers whatever comes, so one that is sent to and from which nothing
-/// comes is gone, or cannot be reached; that shows long before the connection is given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Traffic {
-    /// Which connection: it differs from that of any other with the peer.
-    pub connection: u64,
-    /// Datagrams that were sent.
-    pub sent: u64,
-    /// Datagrams that came.
-    pub received: u64,
-}
-
 /// A connection whose hello is done, and which may become the peer's link.
 pub(crate) struct Candidate {
     pub(crate) connection: Connection,
@@ -184,8 +140,8 @@ impl PeerCore {
         let peer = Arc::new(Self {
             id,
             core: Arc::downgrade(core),
-            bulk: BulkPool::new(Purpose::Bulk),
-            streams: BulkPool::new(Purpose::Streams),
+            bulk: Pool::new(Purpose::Bulk),
+            streams: Pool::new(Purpose::Streams),
             max_message_bytes: limits.message_bytes,
             outbox: Outbox::new(limits.one_way_bytes),
             calls: Calls::new(),
@@ -207,7 +163,7 @@ impl PeerCore {
         });
         let task = core
             .tasks
-            .spawn(deliver(peer.clone(), core.handler.clone(), queue));
+            .spawn(deliver(peer.clone(), core.inbound.clone(), queue));
         peer.tasks.lock().extend(task);
         peer
     }
@@ -272,7 +228,7 @@ impl PeerCore {
         if let Some(core) = self.core.upgrade() {
             let task = core
                 .tasks
-                .spawn(crate::dial::keep_connected(core.clone(), self.clone()));
+                .spawn(dial::keep_connected(core.clone(), self.clone()));
             self.tasks.lock().extend(task);
         }
     }
@@ -574,10 +530,10 @@ impl State {
 /// Hands one-way messages to the service, one after the other, whatever link they came by.
 async fn deliver(
     peer: Arc<PeerCore>,
-    handler: Arc<dyn crate::service::Handler>,
+    inbound: Arc<dyn Inbound>,
     mut batches: mpsc::Receiver<(Incarnation, Batch)>,
 ) {
     while let Some((incarnation, batch)) = batches.recv().await {
-        handler.one_ways(peer.clone(), incarnation, batch).await;
+        inbound.one_ways(peer.clone(), incarnation, batch).await;
     }
 }

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use wasmrun_model::id::Incarnation;
 
-use crate::error::SendError;
-use crate::frame::{HEADER_BYTES, put_frame};
+use crate::wire::SendError;
+use crate::wire::frame::{HEADER_BYTES, put_frame};
 
 /// A piece of this length is closed, and the next one begun, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
@@ -241,7 +241,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::frame::take_batch;
+    use crate::wire::frame::take_batch;
 
     fn read(outbox: &Outbox, next: u64) -> Option<(u64, Vec<Bytes>)> {
         let mut pieces = Vec::new();

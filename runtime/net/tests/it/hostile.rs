@@ -89,7 +89,7 @@ fn frame(payload: &[u8]) -> Vec<u8> {
     [&length[..], payload].concat()
 }
 
-/// The bytes of a hello for messages, as `hello.rs` lays them out.
+/// The bytes of a hello for messages, as `wire/hello.rs` lays them out.
 fn hello(cluster: [u8; 16], node: NodeId) -> Vec<u8> {
     hello_for(cluster, node, &(0_u8, 4711_u64, None::<u64>))
 }

@@ -1,10 +1,16 @@
-//! QUIC's settings, by measurement (docs/decisions/transport.md).
+//! QUIC and its TLS, with settings by measurement (docs/decisions/transport.md).
 //!
-//! Owns everything that quinn can be tuned by. Must not: know what is sent.
+//! Owns everything that quinn can be tuned by: endpoints and their sockets, where they are driven, how packets are encrypted
+//! and certificates checked. Must not: know what is sent.
 //!
 //! Two kinds of connections. *Control* carries messages: small windows, so that nobody can make us
 //! hold much. *Bulk* carries objects on a connection and a socket of its own: large windows, and what
 //! it fills is not what messages wait in.
+
+pub(crate) mod lane;
+mod packet;
+pub(crate) mod socket;
+pub(crate) mod tls;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -19,9 +25,9 @@ use quinn::{
 use tokio::runtime::Handle;
 
 use crate::config::Timing;
-use crate::lane::Lane;
-use crate::socket::{MAX_RECEIVED, Socket};
-use crate::tls::Tls;
+use lane::Lane;
+use socket::{MAX_RECEIVED, Socket};
+use tls::Tls;
 
 /// The largest datagram on loopback, whose packets have 64 KiB: there nothing is cheaper than few of them. A third of
 /// the time goes with what is done for each.

@@ -3,10 +3,11 @@
 //! Owns the configurations of rustls. Invariants: TLS 1.3 only; a server's certificate is always
 //! checked against the cluster's authority, or against one whose hash is pinned; no resumption, so that
 //! a certificate is looked at for each connection. That a peer without a certificate gets nothing but
-//! enrolment is `accept`'s business, by ALPN.
+//! enrolment is the business of who accepts, by ALPN.
 
 use std::sync::Arc;
 
+use quinn::Connection;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -18,7 +19,8 @@ use rustls::{
     ServerConfig, SignatureScheme,
 };
 
-use crate::identity::{Fingerprint, Identity};
+use super::packet;
+use crate::identity::{ClusterId, Fingerprint, Identity, Names, Role, names_of};
 
 /// Between members of a cluster. The version of the protocol is in the hello, where a mismatch can be
 /// explained.
@@ -83,12 +85,25 @@ pub(crate) fn pinned(authority: Option<Fingerprint>) -> Result<Arc<QuicClientCon
     ))
 }
 
+/// The role in the certificate that a connection was made with, if that is of this cluster.
+pub(crate) fn certified(connection: &Connection, cluster: ClusterId) -> Option<Role> {
+    names(connection, cluster)?.role
+}
+
+/// What the certificate says that a connection was made with, if that is of this cluster. TLS has checked it.
+pub(crate) fn names(connection: &Connection, cluster: ClusterId) -> Option<Names> {
+    let chain = connection.peer_identity()?;
+    let chain = chain.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    let names = names_of(chain.first()?)?;
+    (names.cluster == cluster).then_some(names)
+}
+
 fn provider() -> Arc<CryptoProvider> {
     use rustls::crypto::ring::{self, cipher_suite};
     let mut provider = ring::default_provider();
     // AES-128 is as safe here and faster than AES-256, which comes first by default.
     provider.cipher_suites = vec![
-        crate::packet::suite(),
+        packet::suite(),
         cipher_suite::TLS13_AES_256_GCM_SHA384,
         cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
     ];
@@ -172,7 +187,7 @@ mod tests {
     use wasmrun_model::id::NodeId;
 
     use super::*;
-    use crate::identity::{Authority, ROLE_NODE_DNS, Role, unix_now};
+    use crate::identity::{Authority, ROLE_NODE_DNS, unix_now};
 
     /// Whoever joins has nothing but its own clock to look at a certificate by that the head has just made, by another.
     #[test]

@@ -19,6 +19,8 @@ use crate::identity::{ClusterId, Refused, Role, TokenId, TokenSecret};
 pub(crate) const MAX_BYTES: usize = 16 << 10;
 /// How many addresses somebody may tell.
 pub(crate) const MAX_ADDRESSES: usize = 8;
+/// The version of wasmrun, as others see it.
+pub(crate) const SOFTWARE: &str = env!("CARGO_PKG_VERSION");
 const MAX_SOFTWARE_CHARS: usize = 64;
 const MAGIC: [u8; 8] = *b"wasmrunQ";
 
@@ -225,7 +227,7 @@ pub(crate) fn decode<T: DeserializeOwned>(
 /// A frame of first words.
 pub(crate) fn frame<T: Serialize>(version: Version, software: &str, words: &T) -> Bytes {
     let mut bytes = bytes::BytesMut::new();
-    crate::frame::put_frame(&mut bytes, &encode(version, software, words));
+    super::frame::put_frame(&mut bytes, &encode(version, software, words));
     bytes.freeze()
 }
 

@@ -1,32 +1,29 @@
-//! What all connections of a network share.
+//! What all peers of a network share.
 //!
-//! Owns the peers, the tasks and what is known of incarnations. Must not: know types of messages.
+//! Owns the peers, the endpoints that they are dialled from, the tasks, and what is known of incarnations. Must not: know
+//! types of messages, or clients.
 //! Invariant: all that is spawned is in [`Tasks`], and ends when the network is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use quinn::{AsyncUdpSocket, ClientConfig, Endpoint};
+use quinn::{ClientConfig, Endpoint};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_model::random::Random;
 
-use crate::config::{Enrolment, Limits, Timing};
-use crate::enroll::Attempts;
-use crate::error::{Close, ConnectError};
-use crate::event::Changes;
-use crate::hello::{Refusal, Version};
+use super::{Changes, Inbound, PeerCore};
+use crate::config::{Limits, Timing};
 use crate::identity::ClusterId;
-use crate::peer::PeerCore;
-use crate::service::Handler;
-use crate::session::Sessions;
-use crate::tls::Tls;
+use crate::transport::tls::Tls;
 use crate::transport::{self, Kind};
+use crate::wire::hello::{Refusal, Version};
+use crate::wire::{Close, ConnectError};
 
 /// Who we are to others.
 #[derive(Debug, Clone)]
@@ -42,23 +39,14 @@ pub(crate) struct Core {
     pub(crate) me: Me,
     pub(crate) limits: Limits,
     pub(crate) timing: Timing,
-    pub(crate) enrolment: Option<Enrolment>,
-    pub(crate) attempts: Mutex<Attempts>,
-    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) inbound: Arc<dyn Inbound>,
     pub(crate) endpoint: Endpoint,
     /// Bulk data arrives on a socket of its own, so that messages do not wait behind it.
     pub(crate) bulk_endpoint: Endpoint,
-    /// The sockets of both.
-    pub(crate) sockets: [Weak<dyn AsyncUdpSocket>; 2],
-    /// Where bulk connections are driven and served.
-    pub(crate) bulk: Handle,
     pub(crate) tls: Mutex<Tls>,
     pub(crate) tasks: Tasks,
     pub(crate) changes: Changes,
-    pub(crate) handshakes: Arc<Semaphore>,
-    pub(crate) bulk_serving: Arc<Semaphore>,
     pub(crate) closing: watch::Sender<bool>,
-    pub(crate) sessions: Sessions,
     peers: Mutex<BTreeMap<NodeId, Arc<PeerCore>>>,
     incarnations: Mutex<BTreeMap<NodeId, Incarnation>>,
     /// Who is none of us any more.
@@ -71,12 +59,9 @@ pub(crate) struct Parts {
     pub(crate) me: Me,
     pub(crate) limits: Limits,
     pub(crate) timing: Timing,
-    pub(crate) enrolment: Option<Enrolment>,
-    pub(crate) handler: Arc<dyn Handler>,
+    pub(crate) inbound: Arc<dyn Inbound>,
     pub(crate) endpoint: Endpoint,
     pub(crate) bulk_endpoint: Endpoint,
-    pub(crate) sockets: [Weak<dyn AsyncUdpSocket>; 2],
-    pub(crate) bulk: Handle,
     pub(crate) tls: Tls,
     pub(crate) changes: Changes,
     pub(crate) seed: u64,
@@ -88,23 +73,16 @@ impl Core {
         // Two nodes that are given the same seed must not give two connections with each other one name.
         let seed = parts.seed ^ u64::from_le_bytes(id);
         Arc::new(Self {
-            handshakes: Arc::new(Semaphore::new(parts.limits.handshakes)),
-            bulk_serving: Arc::new(Semaphore::new(parts.limits.bulk_serving)),
             me: parts.me,
             limits: parts.limits,
             timing: parts.timing,
-            enrolment: parts.enrolment,
-            attempts: Mutex::default(),
-            handler: parts.handler,
+            inbound: parts.inbound,
             endpoint: parts.endpoint,
             bulk_endpoint: parts.bulk_endpoint,
-            sockets: parts.sockets,
-            bulk: parts.bulk,
             tls: Mutex::new(parts.tls),
             tasks: Tasks::default(),
             changes: parts.changes,
             closing: watch::Sender::new(false),
-            sessions: Sessions::default(),
             peers: Mutex::default(),
             incarnations: Mutex::default(),
             removed: Mutex::default(),

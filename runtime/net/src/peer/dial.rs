@@ -9,14 +9,13 @@ use std::time::Duration;
 use quinn::{Connection, SendStream};
 use tokio::time::{Instant, timeout};
 
+use super::{Candidate, Core, PeerCore, PeerInfo, Serving};
 use crate::config::Timing;
-use crate::core::Core;
-use crate::error::{Close, ConnectError};
-use crate::frame::FrameReader;
-use crate::hello::{self, Answer, Hello, HelloAnswer, HelloError, Purpose, Refusal, Welcome};
-use crate::identity::{Names, ROLE_NODE_DNS, Role, names_of};
-use crate::peer::{Candidate, PeerCore, PeerInfo, Serving};
-use crate::transport::Kind;
+use crate::identity::{ROLE_NODE_DNS, Role};
+use crate::transport::{Kind, tls};
+use crate::wire::frame::FrameReader;
+use crate::wire::hello::{self, Answer, Hello, HelloAnswer, HelloError, Purpose, Refusal, Welcome};
+use crate::wire::{Close, ConnectError};
 
 /// How long to wait between attempts to dial: exponential, bounded, from half of that to all of it at random, so that
 /// nodes do not come back in step. A connection that is lost within moments is a failed attempt, too: a peer that
@@ -233,7 +232,7 @@ async fn greet(
         purpose,
     };
     let version = core.me.version;
-    let frame = hello::frame(version, crate::SOFTWARE, &hello);
+    let frame = hello::frame(version, hello::SOFTWARE, &hello);
     // If it fails, reading says why.
     let _ = writer.write_chunk(frame).await;
     let mut reader = FrameReader::new(reader, hello::MAX_BYTES);
@@ -286,8 +285,8 @@ fn understand(
         address,
         why: why.into(),
     };
-    let role =
-        certified(core, connection).ok_or_else(|| untrusted("its certificate has no role"))?;
+    let role = tls::certified(connection, core.me.cluster);
+    let role = role.ok_or_else(|| untrusted("its certificate has no role"))?;
     if cluster != core.me.cluster {
         return Err(untrusted("it says that it is of another cluster"));
     }
@@ -307,21 +306,6 @@ fn understand(
         addresses,
         remote: address,
     })
-}
-
-/// The role in the certificate that a connection was made with.
-pub(crate) fn certified(core: &Core, connection: &Connection) -> Option<Role> {
-    names(core, connection)?.role
-}
-
-/// What the certificate says that a connection was made with. TLS has checked it.
-pub(crate) fn names(core: &Core, connection: &Connection) -> Option<Names> {
-    let chain = connection.peer_identity()?;
-    let chain = chain
-        .downcast::<Vec<rustls::pki_types::CertificateDer<'static>>>()
-        .ok()?;
-    let names = names_of(chain.first()?)?;
-    (names.cluster == core.me.cluster).then_some(names)
 }
 
 #[cfg(test)]
