@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "layers",
-        what: "crates depend only downwards, and their folders form no new cycles",
+        what: "crates depend only downwards, and their folders form no cycles",
         run: crate_layers,
     },
     Step {

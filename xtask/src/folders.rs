@@ -1,8 +1,8 @@
 //! Checks that the folders inside a crate under `runtime/` do not use each other in cycles.
 //!
-//! Owns what the folders of a crate are, and the uses that go in cycles today ([`ALLOWED`]). A file `x.rs` beside a
-//! folder `x/` belongs to that folder, any other file to the folder that it is in. `lib.rs` and `main.rs` are left out,
-//! and so are tests. What a module re-exports counts as used where it is defined; to re-export it is no use.
+//! Owns what the folders of a crate are. A file `x.rs` beside a folder `x/` belongs to that folder, any other file to the
+//! folder that it is in. `lib.rs` and `main.rs` are left out, and so are tests. What a module re-exports counts as used
+//! where it is defined; to re-export it is no use.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -12,9 +12,6 @@ use anyhow::{Context, Result, ensure};
 
 use crate::imports::{self, Mention, Source};
 use crate::shell::root;
-
-/// For each crate, which folder may use which other one though that goes in a cycle. This list may only shrink.
-const ALLOWED: &[(&str, &[(&str, &str)])] = &[];
 
 /// A module that is a file: the names on the way from the root of its crate.
 type Module = Vec<String>;
@@ -34,51 +31,34 @@ struct Use {
 /// The most uses that a message shows of one folder by another.
 const SHOWN: usize = 3;
 
-/// No folder uses another one in a cycle, but for those in [`ALLOWED`].
+/// No folder of a crate uses another one in a cycle.
 pub fn check() -> Result<()> {
     let runtime = root().join("runtime");
-    let mut problems = Vec::new();
     let mut crates = BTreeSet::new();
     for entry in fs::read_dir(&runtime)? {
         crates.insert(entry?.file_name().to_string_lossy().into_owned());
     }
+    let mut problems = Vec::new();
     for name in &crates {
         let src = runtime.join(name).join("src");
         let read = |file: &str| fs::read_to_string(src.join(file)).ok();
         let graph = Sources::load(read)
             .with_context(|| format!("in runtime/{name}/src"))?
             .graph();
-        let allowed = ALLOWED.iter().find(|(of, _)| of == name);
-        let allowed = allowed.map_or(&[][..], |(_, allowed)| allowed);
-        problems.extend(compare(name, &graph, allowed));
-    }
-    for (name, _) in ALLOWED {
-        ensure!(
-            crates.contains(*name),
-            "ALLOWED in xtask/src/folders.rs has a crate `{name}`, and there is none"
-        );
+        problems.extend(cycles(name, &graph));
     }
     ensure!(problems.is_empty(), "{}", problems.join("\n"));
     Ok(())
 }
 
-/// What is wrong in a crate.
-fn compare(name: &str, graph: &Graph, allowed: &[(&str, &str)]) -> Vec<String> {
+/// The cycles of a crate, each from the first of its folders.
+fn cycles(name: &str, graph: &Graph) -> Vec<String> {
     let mut problems = Vec::new();
     for (from, to) in edges(graph) {
         if let Some(back) = way(graph, to, from)
-            && !allowed.contains(&(from, to))
+            && back.iter().all(|it| from <= *it)
         {
             problems.push(describe(name, graph, from, to, &back));
-        }
-    }
-    for (from, to) in allowed {
-        let is_there = graph.get(*from).is_some_and(|it| it.contains_key(*to));
-        if !is_there || way(graph, to, from).is_none() {
-            problems.push(format!(
-                "`{name}`: folder `{from}` does not use `{to}` in a cycle any more: remove \
-                 (\"{from}\", \"{to}\") from ALLOWED in xtask/src/folders.rs"
-            ));
         }
     }
     problems
@@ -324,29 +304,30 @@ mod tests {
     ];
 
     #[test]
-    fn a_cycle_is_named_with_both_sides() {
-        let graph = graph(CYCLE);
-        let problems = compare("it", &graph, &[("b", "c"), ("c", "a")]);
+    fn a_cycle_is_named_once_with_all_its_uses() {
         let expected = "\
 `it`: folder `a` uses `b`, which leads back to it:
   runtime/it/src/a/mod.rs:2 uses crate::b::B
   runtime/it/src/b/mod.rs:1 uses crate::c::C
   runtime/it/src/c/mod.rs:1 uses crate::a::A
   Move what is used into the lower of the two folders, or pass it in as an argument.";
-        assert_eq!(problems, [expected]);
+        assert_eq!(cycles("it", &graph(CYCLE)), [expected]);
     }
 
     #[test]
-    fn what_is_in_no_cycle_is_not_allowed_for_nothing() {
-        let graph = graph(CYCLE);
-        let cycle = [("a", "b"), ("b", "c"), ("c", "a")];
-        assert!(compare("it", &graph, &cycle).is_empty());
-        for more in [("a", "d"), ("d", "a")] {
-            let allowed = [&cycle[..], &[more]].concat();
-            let problems = compare("it", &graph, &allowed);
-            assert_eq!(problems.len(), 1);
-            assert!(problems[0].contains("remove (\""), "{problems:?}");
-        }
+    fn two_cycles_through_one_folder_are_both_named() {
+        let files = [
+            ("lib.rs", "mod a; mod b; mod c;"),
+            ("a/mod.rs", "use crate::b::B;"),
+            ("b/mod.rs", "use crate::a::A; use crate::c::C;"),
+            ("c/mod.rs", "use crate::b::B;"),
+        ];
+        let found = cycles("it", &graph(&files));
+        let [first, second] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert!(first.contains("folder `a` uses `b`"), "{first}");
+        assert!(second.contains("folder `b` uses `c`"), "{second}");
     }
 
     #[test]
