@@ -415,12 +415,7 @@ impl Issuer {
         }
         match request.ask {
             JoinAsk::Token(token, secret) => {
-                let applicant = Applicant {
-                    token,
-                    secret,
-                    from,
-                    key: key.clone(),
-                };
+                let applicant = Applicant::new(token, secret, from, key.0);
                 let redeemed = enrolment.enroll.redeem(&applicant).await?;
                 Ok((key, redeemed, enrolment.lifetime))
             }

@@ -36,6 +36,16 @@ pub struct Applicant {
 }
 
 impl Applicant {
+    /// One whose key was shown to be theirs; it is an Ed25519 key.
+    pub const fn new(token: TokenId, secret: TokenSecret, from: SocketAddr, key: [u8; 32]) -> Self {
+        Self {
+            token,
+            secret,
+            from,
+            key: PublicKey(key),
+        }
+    }
+
     /// The role that this applicant's key gets: the same key, the same id.
     pub fn role(&self, kind: TokenKind) -> Role {
         match kind {

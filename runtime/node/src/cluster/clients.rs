@@ -79,11 +79,19 @@ impl Known {
             && self.until_s.is_some() == login.until_s.is_some()
     }
 
-    /// Notes a certificate, unless another one is valid that says something else.
-    fn log_in(&mut self, login: &Login<'_>, now_s: u64) {
+    /// Notes a certificate, unless another one is valid that says something else, or one was taken back.
+    fn log_in(
+        &mut self,
+        client: ClientId,
+        login: &Login<'_>,
+        now_s: u64,
+    ) -> Result<(), ClientsError> {
+        if self.revoked_s.is_some() {
+            return Err(ClientsError::Revoked(client));
+        }
         let is_valid = self.ends_s().is_some_and(|it| it > now_s);
         if is_valid && !self.says(login) {
-            return;
+            return Err(ClientsError::KeyInUse(client));
         }
         // The same one may ask again.
         self.since_s = self.since_s.or(Some(now_s));
@@ -94,6 +102,7 @@ impl Known {
         self.name = login.name.map(str::to_owned);
         self.role = login.access.map(|it| it.role);
         self.tenants = login.access.map(|it| it.tenants.clone());
+        Ok(())
     }
 
     fn is_over(&self, now_s: u64) -> bool {
@@ -139,6 +148,11 @@ pub(crate) enum ClientsError {
          `wasmrun login` does, or wait until that certificate has ended"
     )]
     KeyInUse(ClientId),
+    /// Its certificate was taken back.
+    #[error(
+        "the certificate of client {0} was revoked, and its key gets no other: make another key, as `wasmrun login` does"
+    )]
+    Revoked(ClientId),
     /// There is no such client.
     #[error(
         "there is no client '{0}': give its name, or its id or the beginning of it, as `wasmrun client list` shows them; \
@@ -165,21 +179,33 @@ pub(super) enum Renewal {
     LoginAgain,
 }
 
-/// Somebody has logged in with a token.
-pub(super) async fn joined(
+/// What becomes of a client's record when it logs in with a token: what must be true of the record, and its change.
+/// It is written with the change of the token, so that who gets no certificate uses no token up.
+///
+/// # Errors
+/// When its key may have no such certificate, and when the record cannot be read.
+pub(super) async fn joining(
     store: &dyn ControlStore,
     client: ClientId,
-    name: Option<String>,
+    name: Option<&str>,
     access: Option<&Access>,
-) -> Result<(), ClientsError> {
+    now_s: u64,
+) -> Result<(Condition, Op), ClientsError> {
     let named = access.map(|it| &*it.name);
-    let name = named.filter(|it| !it.is_empty()).or(name.as_deref());
     let login = Login {
-        name,
+        name: named.filter(|it| !it.is_empty()).or(name),
         access,
         until_s: None,
     };
-    record(store, client, login, now_s()).await
+    let key = records::client(client);
+    let entry = store.get(&key).await?;
+    let mut known = read(client, entry.as_ref())?.unwrap_or_default();
+    known.log_in(client, &login, now_s)?;
+    let condition = match entry {
+        Some(entry) => Condition::Modified(entry.modified),
+        None => Condition::Absent,
+    };
+    Ok((condition, Op::put(key, known.to_value())))
 }
 
 /// Somebody has logged in as a person, for so long.
@@ -195,23 +221,8 @@ pub(super) async fn logged_in(
         access: Some(access),
         until_s: Some(now.saturating_add(lifetime.as_secs())),
     };
-    record(store, client, login, now).await
-}
-
-async fn record(
-    store: &dyn ControlStore,
-    client: ClientId,
-    login: Login<'_>,
-    now: u64,
-) -> Result<(), ClientsError> {
-    let log_in = |known: &mut Known| known.log_in(&login, now);
-    let (known, _) = change(store, client, log_in).await?;
-    if !known.says(&login) {
-        return Err(ClientsError::KeyInUse(client));
-    }
-    if let Err(error) = forget(store, now).await {
-        tracing::debug!(%error, "clients whose certificates have ended are remembered for longer");
-    }
+    change(store, client, |known| known.log_in(client, &login, now)).await?;
+    tidy(store, now).await;
     Ok(())
 }
 
@@ -225,6 +236,7 @@ pub(super) async fn renewed(
         if known.revoked_s.is_none() && known.until_s.is_none() {
             known.issued_s = known.issued_s.max(Some(now));
         }
+        Ok(())
     };
     let (known, _) = change(store, client, renew).await?;
     Ok(match (known.revoked_s, known.until_s) {
@@ -234,32 +246,39 @@ pub(super) async fn renewed(
     })
 }
 
-/// Forgets those that cannot come any more.
-async fn forget(store: &dyn ControlStore, now_s: u64) -> Result<(), Error> {
+/// Forgets those that cannot come any more; the next login does, where the store does not answer.
+pub(super) async fn tidy(store: &dyn ControlStore, now_s: u64) {
     let is_over = |entry: &Entry| {
         let known = Known::from_value(&entry.value);
         known.is_ok_and(|known| known.is_over(now_s))
     };
-    watched::prune(store, CLIENTS, is_over).await
+    if let Err(error) = watched::prune(store, CLIENTS, is_over).await {
+        tracing::debug!(%error, "clients whose certificates have ended are remembered for longer");
+    }
 }
 
-/// Changes what is known of a client: what that is then, and since when.
+/// What is known of a client, as it is stored.
+fn read(client: ClientId, entry: Option<&Entry>) -> Result<Option<Known>, ClientsError> {
+    let known = entry.map(|entry| Known::from_value(&entry.value));
+    known
+        .transpose()
+        .map_err(|source| ClientsError::Record { client, source })
+}
+
+/// Changes what is known of a client, unless `change` fails: what that is then, and since when.
 async fn change(
     store: &dyn ControlStore,
     client: ClientId,
-    change: impl Fn(&mut Known),
+    change: impl Fn(&mut Known) -> Result<(), ClientsError>,
 ) -> Result<(Known, Revision), ClientsError> {
     let key = records::client(client);
     let mut doubt: Option<Error> = None;
     loop {
         let entry = store.get(&key).await;
         let entry = entry.map_err(|error| doubt.clone().unwrap_or(error))?;
-        let before = entry.as_ref().map(|entry| Known::from_value(&entry.value));
-        let before = before
-            .transpose()
-            .map_err(|source| ClientsError::Record { client, source })?;
+        let before = read(client, entry.as_ref())?;
         let mut known = before.clone().unwrap_or_default();
-        change(&mut known);
+        change(&mut known)?;
         let condition = match &entry {
             // It is so already, perhaps by an attempt of ours that was not answered.
             Some(entry) if before.as_ref() == Some(&known) => return Ok((known, entry.modified)),
@@ -305,7 +324,10 @@ impl Clients {
             None => meant(text, &self.all().await?)?,
         };
         let now = now_s();
-        let revoke = |known: &mut Known| known.revoked_s = known.revoked_s.or(Some(now));
+        let revoke = |known: &mut Known| {
+            known.revoked_s = known.revoked_s.or(Some(now));
+            Ok(())
+        };
         let (_, revision) = change(self.store.as_ref(), client, revoke).await?;
         self.applied.reach_soon(revision).await;
         Ok(client)

@@ -182,23 +182,11 @@ impl StoreEnroll {
         self.check_audit()?;
         let store = self.store.as_ref();
         let now_s = now_s();
-        let redeemed = change(store, Some(now_s), |book| {
-            let role = book.tokens.redeem(applicant, now_s);
-            let token = &applicant.token;
-            let access = book.access.get(token).cloned();
-            (role, book.names.get(token).cloned(), access)
-        });
-        let unavailable = |error: &dyn std::error::Error| {
-            tracing::warn!(%error, "a join token could not be checked");
-            Refused::Unavailable
-        };
-        let (role, name, access) = redeemed.await.map_err(|error| unavailable(&error))?;
-        let role = role?;
-        if let Role::Client(client) = role {
-            let known = clients::joined(store, client, name.clone(), access.as_ref()).await;
-            known.map_err(|error| unrecorded(&error))?;
+        let admitted = redeem(store, applicant, now_s).await?;
+        if let (Role::Client(_), ..) = admitted {
+            clients::tidy(store, now_s).await;
         }
-        Ok((role, name, access))
+        Ok(admitted)
     }
 
     /// Says who has come with a token, or why nobody has.
@@ -231,10 +219,59 @@ impl StoreEnroll {
     }
 }
 
+/// Redeems a token, and notes the client that comes with it, both at once or not at all: who is not let in has used
+/// nothing up.
+async fn redeem(
+    store: &dyn ControlStore,
+    applicant: &Applicant,
+    now_s: u64,
+) -> Result<Admitted, Refused> {
+    loop {
+        let (mut book, unchanged) = book(store).await.map_err(|error| unchecked(&error))?;
+        book.prune(now_s);
+        let role = book.tokens.redeem(applicant, now_s)?;
+        let name = book.names.get(&applicant.token).cloned();
+        let access = book.access.get(&applicant.token).cloned();
+        let put = Op::put(records::tokens(), book.written());
+        let txn = Txn::when(records::tokens(), unchanged).then(put);
+        let txn = match role {
+            Role::Client(client) => {
+                let joining =
+                    clients::joining(store, client, name.as_deref(), access.as_ref(), now_s);
+                let (unchanged, put) = joining.await.map_err(|error| unrecorded(&error))?;
+                txn.and(records::client(client), unchanged).then(put)
+            }
+            Role::Node(node) => {
+                let is_removed = removed::is_removed(store, node).await;
+                if is_removed.map_err(|error| unchecked(&error.into()))? {
+                    return Err(Refused::Person(format!(
+                        "node {node} was removed from the cluster, and its key gets no certificate: join with an empty \
+                         state folder"
+                    )));
+                }
+                txn.and(records::removed(node), Condition::Absent)
+            }
+        };
+        match store.txn(txn).await {
+            Ok(reply) if reply.succeeded => return Ok((role, name, access)),
+            // Somebody was faster. Where nobody knows whether it was done: a token that was redeemed is
+            // redeemed by the same key again.
+            Ok(_) | Err(Error::Uncertain { .. }) => {}
+            Err(error) => return Err(unchecked(&error.into())),
+        }
+    }
+}
+
+/// Why somebody is not let in whose token could not be looked up.
+fn unchecked(error: &TokensError) -> Refused {
+    tracing::warn!(%error, "a join token could not be checked");
+    Refused::Unavailable
+}
+
 /// Why somebody is not let in who could not be recorded.
 fn unrecorded(error: &ClientsError) -> Refused {
     match error {
-        ClientsError::KeyInUse(_) => Refused::Person(error.to_string()),
+        ClientsError::KeyInUse(_) | ClientsError::Revoked(_) => Refused::Person(error.to_string()),
         error => {
             tracing::warn!(%error, "somebody who logs in could not be recorded");
             Refused::Unavailable
@@ -297,10 +334,18 @@ impl Enroll for StoreEnroll {
 
 /// All tokens.
 pub(super) async fn read(store: &dyn ControlStore) -> Result<TokenBook, TokensError> {
-    match store.get(&records::tokens()).await? {
-        Some(entry) => Ok(Book::read(&entry.value)?.tokens),
-        None => Ok(TokenBook::default()),
-    }
+    Ok(book(store).await?.0.tokens)
+}
+
+/// The tokens with their names and rights, and what holds as long as nobody changes them.
+async fn book(store: &dyn ControlStore) -> Result<(Book, Condition), TokensError> {
+    Ok(match store.get(&records::tokens()).await? {
+        Some(entry) => (
+            Book::read(&entry.value)?,
+            Condition::Modified(entry.modified),
+        ),
+        None => (Book::default(), Condition::Absent),
+    })
 }
 
 /// Changes the tokens: what `change` does to them, until that is what is stored. Whoever knows what time it is at the
@@ -312,15 +357,7 @@ pub(super) async fn change<T>(
 ) -> Result<T, TokensError> {
     let key = records::tokens();
     loop {
-        let entry = store.get(&key).await?;
-        let condition = match &entry {
-            Some(entry) => Condition::Modified(entry.modified),
-            None => Condition::Absent,
-        };
-        let mut book = match &entry {
-            Some(entry) => Book::read(&entry.value)?,
-            None => Book::default(),
-        };
+        let (mut book, unchanged) = book(store).await?;
         let before = book.clone();
         if let Some(now_s) = now_s {
             book.prune(now_s);
@@ -330,10 +367,9 @@ pub(super) async fn change<T>(
             return Ok(result);
         }
         let put = Op::put(key.clone(), book.written());
-        match store.txn(Txn::when(key.clone(), condition).then(put)).await {
+        match store.txn(Txn::when(key.clone(), unchanged).then(put)).await {
             Ok(reply) if reply.succeeded => return Ok(result),
-            // Somebody was faster. Where nobody knows whether it was done: a token that was redeemed is
-            // redeemed by the same key again.
+            // Somebody was faster, or nobody knows whether it was done.
             Ok(_) | Err(Error::Uncertain { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -437,62 +473,4 @@ impl Cluster {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use wasmrun_control::{Embedded, EmbeddedConfig};
-    use wasmrun_net::{TokenGrant, TokenKind, TokenUses};
-
-    use super::*;
-    use crate::audit::AuditConfig;
-
-    #[tokio::test]
-    async fn nobody_comes_in_of_whom_a_line_must_be_and_cannot() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = Embedded::open(dir.path(), EmbeddedConfig::default());
-        let store = store.await.unwrap();
-        for is_required in [false, true] {
-            let audit = Arc::new(Audit::new(Some(AuditConfig {
-                dir: dir.path().join("audit"),
-                most_bytes: 1 << 20,
-                is_required,
-            })));
-            let enroll = StoreEnroll::new(store.clone(), audit.clone(), None);
-            assert_eq!(enroll.check_audit(), Ok(()));
-            // Nobody writes, so there is no room at some time.
-            while audit.usage().missed == 0 {
-                audit.add(Entry::new("me".into(), "here".into(), "test"));
-            }
-            assert_eq!(enroll.check_audit().is_err(), is_required);
-        }
-    }
-
-    #[test]
-    fn a_book_reads_as_it_was_written_with_names_and_without() {
-        let mut book = Book::default();
-        let grant = TokenGrant {
-            kind: TokenKind::Client,
-            uses: TokenUses::Once,
-            lifetime: Duration::from_secs(60),
-        };
-        let (id, ..) = book.tokens.create(grant, now_s());
-        assert_eq!(book.written()[1], 1, "as it ever was");
-        assert_eq!(Book::read(&book.written()), Ok(book.clone()));
-        book.names.insert(id, "ci".into());
-        let named = Named(book.tokens.clone(), book.names.clone()).to_value();
-        assert_eq!(
-            Book::read(&named),
-            Ok(book.clone()),
-            "of the version before"
-        );
-        book.access.insert(id, Access::operator("ci"));
-        assert_eq!(book.written()[1], 3);
-        assert_eq!(Book::read(&book.written()), Ok(book.clone()));
-        // A name and a role go with their token.
-        let gone = TokenId::from_bytes([9; 8]);
-        book.names.insert(gone, "gone".into());
-        book.access.insert(gone, Access::operator("gone"));
-        book.prune(now_s());
-        assert_eq!((book.names.len(), book.access.len()), (1, 1));
-    }
-}
+mod tests;

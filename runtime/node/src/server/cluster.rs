@@ -158,7 +158,7 @@ fn not_revoked(error: ClientsError) -> Refusal {
     let kind = match &error {
         ClientsError::Unknown(_) => RefusalKind::NotFound,
         ClientsError::Ambiguous { .. } => RefusalKind::Ambiguous,
-        ClientsError::KeyInUse(_) => RefusalKind::Usage,
+        ClientsError::KeyInUse(_) | ClientsError::Revoked(_) => RefusalKind::Usage,
         ClientsError::Store(_) | ClientsError::Record { .. } => RefusalKind::Full,
     };
     refusal(kind, error)

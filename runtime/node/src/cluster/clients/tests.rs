@@ -82,7 +82,10 @@ fn a_key_has_no_certificates_that_say_different_things() {
         until_s,
     };
     let mut known = Known::default();
-    known.log_in(&login(Some(&operator), None), 100);
+    let id = client(1);
+    known
+        .log_in(id, &login(Some(&operator), None), 100)
+        .unwrap();
     let first = known.clone();
     // A weaker one, one that says nothing, the same of a person, which ends sooner, and one with another name.
     for other in [
@@ -94,24 +97,34 @@ fn a_key_has_no_certificates_that_say_different_things() {
             ..login(Some(&operator), None)
         },
     ] {
-        known.log_in(&other, 150);
+        let refused = known.log_in(id, &other, 150);
+        assert!(matches!(refused, Err(ClientsError::KeyInUse(_))));
         assert_eq!(known, first);
-        assert!(!known.says(&other));
     }
     // The answer to the first was lost.
     let again = login(Some(&operator), None);
-    known.log_in(&again, 150);
+    known.log_in(id, &again, 150).unwrap();
     assert!(known.says(&again) && known.issued_s == Some(150));
     // It has ended.
     let bob = |until_s| Login {
         name: Some("bob"),
         ..login(Some(&viewer), Some(until_s))
     };
-    known.log_in(&bob(lifetime + 300), 150 + lifetime);
+    known
+        .log_in(id, &bob(lifetime + 300), 150 + lifetime)
+        .unwrap();
     assert!(known.says(&bob(0)));
     assert_eq!(known.ends_s(), Some(lifetime + 300));
-    known.log_in(&bob(lifetime + 200), 160 + lifetime);
+    known
+        .log_in(id, &bob(lifetime + 200), 160 + lifetime)
+        .unwrap();
     assert_eq!(known.ends_s(), Some(lifetime + 300), "the longer one holds");
+    // What it has says the same, and was taken back.
+    known.revoked_s = Some(1);
+    let before = known.clone();
+    let refused = known.log_in(id, &bob(lifetime + 400), 170 + lifetime);
+    assert!(matches!(refused, Err(ClientsError::Revoked(_))));
+    assert_eq!(known, before);
 }
 
 #[test]

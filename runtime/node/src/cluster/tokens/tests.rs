@@ -1,0 +1,139 @@
+//! Tokens as they are stored, and who comes in by them.
+
+use std::time::Duration;
+
+use wasmrun_control::{Embedded, EmbeddedConfig};
+use wasmrun_net::{TokenGrant, TokenKind, TokenUses};
+
+use super::*;
+use crate::audit::AuditConfig;
+
+#[tokio::test]
+async fn nobody_comes_in_of_whom_a_line_must_be_and_cannot() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path(), EmbeddedConfig::default());
+    let store = store.await.unwrap();
+    for is_required in [false, true] {
+        let audit = Arc::new(Audit::new(Some(AuditConfig {
+            dir: dir.path().join("audit"),
+            most_bytes: 1 << 20,
+            is_required,
+        })));
+        let enroll = StoreEnroll::new(store.clone(), audit.clone(), None);
+        assert_eq!(enroll.check_audit(), Ok(()));
+        // Nobody writes, so there is no room at some time.
+        while audit.usage().missed == 0 {
+            audit.add(Entry::new("me".into(), "here".into(), "test"));
+        }
+        assert_eq!(enroll.check_audit().is_err(), is_required);
+    }
+}
+
+/// A token of its own for somebody with this key, and this access.
+async fn applicant(
+    store: &dyn ControlStore,
+    kind: TokenKind,
+    key: u8,
+    access: Option<Access>,
+) -> Applicant {
+    let grant = TokenGrant {
+        kind,
+        uses: TokenUses::Once,
+        lifetime: Duration::from_secs(60),
+    };
+    let made = change(store, None, |book| {
+        let made = book.tokens.create(grant, now_s());
+        book.access.extend(access.clone().map(|it| (made.0, it)));
+        made
+    });
+    let (id, secret, _) = made.await.unwrap();
+    let from = ([127, 0, 0, 1], 1).into();
+    Applicant::new(id, secret, from, [key; 32])
+}
+
+/// How often a token was used.
+async fn uses(store: &dyn ControlStore, token: TokenId) -> u32 {
+    let tokens = read(store).await.unwrap();
+    let found = tokens.list().find(|it| it.id == token);
+    found.unwrap().joined
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_has_used_no_token_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path(), EmbeddedConfig::default());
+    let store = store.await.unwrap();
+    let client = |key: u8, name: &'static str| {
+        applicant(
+            &*store,
+            TokenKind::Client,
+            key,
+            Some(Access::operator(name)),
+        )
+    };
+    // The key has a certificate that says something else.
+    let first = client(1, "ann").await;
+    redeem(&*store, &first, now_s()).await.unwrap();
+    let mut second = client(1, "bob").await;
+    let refused = redeem(&*store, &second, now_s()).await;
+    assert!(matches!(refused, Err(Refused::Person(_))), "{refused:?}");
+    assert_eq!(uses(&*store, second.token).await, 0);
+    let secret = second.secret.clone();
+    second = Applicant::new(second.token, secret, second.from, [2; 32]);
+    redeem(&*store, &second, now_s()).await.unwrap();
+    assert_eq!(uses(&*store, second.token).await, 1);
+    // Two at once with one key: one gets its certificate, and the other keeps its token.
+    let both = [client(3, "cid").await, client(3, "dan").await];
+    let [one, other] = &both;
+    let (one, other) = tokio::join!(
+        redeem(&*store, one, now_s()),
+        redeem(&*store, other, now_s())
+    );
+    for (applicant, admitted) in both.iter().zip([&one, &other]) {
+        let used = uses(&*store, applicant.token).await;
+        assert_eq!(used, u32::from(admitted.is_ok()), "{admitted:?}");
+    }
+    assert!(one.is_ok() != other.is_ok(), "{one:?} {other:?}");
+    // A node that was removed.
+    let node = applicant(&*store, TokenKind::Node, 4, None).await;
+    let Role::Node(id) = node.role(TokenKind::Node) else {
+        panic!("no node")
+    };
+    let key = records::removed(id);
+    store.put(key.clone(), "".into(), None).await.unwrap();
+    let refused = redeem(&*store, &node, now_s()).await;
+    assert!(matches!(refused, Err(Refused::Person(_))), "{refused:?}");
+    assert_eq!(uses(&*store, node.token).await, 0);
+    store.delete(key).await.unwrap();
+    redeem(&*store, &node, now_s()).await.unwrap();
+    assert_eq!(uses(&*store, node.token).await, 1);
+}
+
+#[test]
+fn a_book_reads_as_it_was_written_with_names_and_without() {
+    let mut book = Book::default();
+    let grant = TokenGrant {
+        kind: TokenKind::Client,
+        uses: TokenUses::Once,
+        lifetime: Duration::from_secs(60),
+    };
+    let (id, ..) = book.tokens.create(grant, now_s());
+    assert_eq!(book.written()[1], 1, "as it ever was");
+    assert_eq!(Book::read(&book.written()), Ok(book.clone()));
+    book.names.insert(id, "ci".into());
+    let named = Named(book.tokens.clone(), book.names.clone()).to_value();
+    assert_eq!(
+        Book::read(&named),
+        Ok(book.clone()),
+        "of the version before"
+    );
+    book.access.insert(id, Access::operator("ci"));
+    assert_eq!(book.written()[1], 3);
+    assert_eq!(Book::read(&book.written()), Ok(book.clone()));
+    // A name and a role go with their token.
+    let gone = TokenId::from_bytes([9; 8]);
+    book.names.insert(gone, "gone".into());
+    book.access.insert(gone, Access::operator("gone"));
+    book.prune(now_s());
+    assert_eq!((book.names.len(), book.access.len()), (1, 1));
+}
