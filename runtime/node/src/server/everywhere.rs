@@ -1,15 +1,15 @@
 //! Services of the cluster: every node serves what has a record in the control store.
 //!
-//! Owns following the records at this node, and waiting for all nodes where somebody changes one. Must not: know what is in
-//! the store, which is `cluster/services`.
+//! Owns serving a record at this node, and waiting for all nodes where somebody changes one. Must not: know what is in the
+//! store, which is `cluster/services`, or when something is tried, which is [`super::wanted`].
 //!
 //! Invariant: what answers here is what the record says, or a list says why not, and it is tried again.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use futures_util::future::BoxFuture;
 use tokio::time::{Instant, sleep, timeout};
 use wasmrun_engine::Module;
 use wasmrun_model::access::Tenants;
@@ -21,6 +21,7 @@ use wasmrun_model::wire::{
 use wasmrun_net::{ByteStream, certificates};
 
 use super::services::{MOST_SERVICES, Running, scheme, tls_of};
+use super::wanted::{self, Host};
 use crate::cluster::{ServiceKey, ServiceRecord, ServicesError, Wanted};
 use crate::peers::ask::{Answer, Asked, Question};
 use crate::records::ids::random;
@@ -30,10 +31,6 @@ use crate::server::given::grants;
 use crate::server::session::{Session, refusal};
 use crate::server::tasks::overrides;
 
-/// How soon what could not be served is tried again.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How often is looked at least: the server may be gone.
-const EVERY: Duration = Duration::from_secs(30);
 /// How long the publisher of a service waits for all nodes. They may have to compile it.
 const PUBLISHING: Duration = Duration::from_secs(60);
 /// How much longer than its requests a stop waits for other nodes.
@@ -53,48 +50,15 @@ impl Inner {
         if let Some(cluster) = self.cluster() {
             let wanted = cluster.services().wanted();
             // It ends with the server.
-            let following = follow(Arc::downgrade(self), wanted);
+            let following = wanted::follow(Arc::downgrade(self), wanted);
             self.shared.control.spawn(following);
         }
     }
 }
 
-async fn follow(inner: Weak<Inner>, mut wanted: watch::Receiver<Wanted>) {
-    loop {
-        let now = wanted.borrow_and_update().clone();
-        let Some(inner) = inner.upgrade() else {
-            return;
-        };
-        if inner.is_stopping() {
-            return;
-        }
-        let next = match inner.serve_all(&now).await {
-            true => EVERY,
-            false => AGAIN,
-        };
-        drop(inner);
-        tokio::select! {
-            changed = wanted.changed() => if changed.is_err() {
-                return;
-            },
-            () = sleep(next) => {}
-        }
-    }
-}
-
-impl Inner {
+impl Host for Inner {
     fn is_stopping(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)
-    }
-
-    /// Serves these, and no other of the cluster's. False if some could not be served.
-    async fn serve_all(self: &Arc<Self>, wanted: &Wanted) -> bool {
-        self.end_others(wanted);
-        let mut are_served = true;
-        for (key, record) in wanted.iter().filter(|(_, it)| it.ending_ms.is_none()) {
-            are_served &= self.serve_one(key, record).await;
-        }
-        are_served
     }
 
     fn end_others(self: &Arc<Self>, wanted: &Wanted) {
@@ -128,8 +92,18 @@ impl Inner {
         }
     }
 
+    fn serve_one(
+        self: Arc<Self>,
+        key: ServiceKey,
+        record: Arc<ServiceRecord>,
+    ) -> BoxFuture<'static, bool> {
+        Box::pin(async move { self.serve_as(&key, &record).await })
+    }
+}
+
+impl Inner {
     /// Has a service answer here as its record says. False if it cannot yet.
-    async fn serve_one(&self, key: &ServiceKey, record: &Arc<ServiceRecord>) -> bool {
+    async fn serve_as(&self, key: &ServiceKey, record: &Arc<ServiceRecord>) -> bool {
         let answers = {
             let services = self.services.running.lock();
             let running = services.get(key);

@@ -47,6 +47,7 @@ mod tasks;
 mod tenants;
 mod users;
 mod views;
+mod wanted;
 mod watch;
 mod way;
 
