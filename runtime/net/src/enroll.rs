@@ -426,11 +426,7 @@ impl Issuer {
                 Ok((key, (role, names.access), enrolment.lifetime))
             }
             JoinAsk::Login(credential) => {
-                let person = Person {
-                    credential,
-                    from,
-                    key: key.clone(),
-                };
+                let person = Person::new(credential, from, key.0);
                 let (access, lifetime) = enrolment.enroll.login(&person).await?;
                 let role = Role::Client(person.client());
                 Ok((key, (role, Some(access)), lifetime))

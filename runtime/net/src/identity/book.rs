@@ -66,6 +66,15 @@ pub struct Person {
 }
 
 impl Person {
+    /// One whose key was shown to be theirs; it is an Ed25519 key.
+    pub const fn new(credential: String, from: SocketAddr, key: [u8; 32]) -> Self {
+        Self {
+            credential,
+            from,
+            key: PublicKey(key),
+        }
+    }
+
     /// The client that their key makes them.
     pub fn client(&self) -> ClientId {
         ClientId(self.key.id())

@@ -135,6 +135,7 @@ impl StoreEnroll {
 
     /// Lets a person in, if the provider knows them and a rule fits.
     async fn welcome(&self, person: &Person) -> Result<Welcomed, Refused> {
+        self.check_audit()?;
         let people = self.people.as_ref().ok_or(Refused::NoLogin)?;
         let access = people.access(&person.credential, &person.nonce()).await;
         let access = access.map_err(|error| match error {
@@ -154,19 +155,19 @@ impl StoreEnroll {
     /// Says who has logged in, or why somebody has not.
     fn note_login(&self, person: &Person, welcomed: &Result<Welcomed, Refused>) {
         let from = person.from.to_string();
-        self.audit.add(match welcomed {
-            Ok((access, _)) => Entry {
+        match welcomed {
+            Ok((access, _)) => self.audit.add(Entry {
                 subject: Some(person.client().to_string()),
                 ..Entry::new(format!("oidc {}", access.name), from, "client login")
-            },
+            }),
             Err(why) => {
                 let (kind, why) = ("oidc".to_owned(), why.to_string());
-                Entry {
+                self.audit.add_stranger(Entry {
                     outcome: Outcome::Refused { kind, why },
                     ..Entry::new("oidc".to_owned(), from, "join")
-                }
+                });
             }
-        });
+        }
     }
 
     /// Nobody comes in of whom there can be no line in an audit that must be kept.

@@ -20,13 +20,45 @@ async fn nobody_comes_in_of_whom_a_line_must_be_and_cannot() {
             is_required,
         })));
         let enroll = StoreEnroll::new(store.clone(), audit.clone(), None);
-        assert_eq!(enroll.check_audit(), Ok(()));
+        let token = applicant(&*store, TokenKind::Client, 1, None).await;
+        let person = person();
         // Nobody writes, so there is no room at some time.
         while audit.usage().missed == 0 {
             audit.add(Entry::new("me".into(), "here".into(), "test"));
         }
-        assert_eq!(enroll.check_audit().is_err(), is_required);
+        let (why, is_in) = match is_required {
+            true => (Refused::Unavailable, false),
+            false => (Refused::NoLogin, true),
+        };
+        assert_eq!(enroll.redeem(&token).await.is_ok(), is_in);
+        assert_eq!(enroll.login(&person).await, Err(why));
     }
+}
+
+#[tokio::test]
+async fn who_cannot_log_in_does_not_fill_the_audit() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path(), EmbeddedConfig::default());
+    let store = store.await.unwrap();
+    let audit = Arc::new(Audit::new(Some(AuditConfig {
+        dir: dir.path().join("audit"),
+        most_bytes: 1 << 20,
+        is_required: false,
+    })));
+    audit.begin("n1").unwrap();
+    let enroll = StoreEnroll::new(store, audit.clone(), None);
+    const TRIES: usize = 400;
+    for _ in 0..TRIES {
+        assert_eq!(enroll.login(&person()).await, Err(Refused::NoLogin));
+    }
+    let rows = audit.rows(TRIES, |row| row.action == "join");
+    assert!((1..TRIES).contains(&rows.len()), "{}", rows.len());
+    audit.end();
+}
+
+/// Somebody who logs in.
+fn person() -> Person {
+    Person::new("a.b.c".into(), ([127, 0, 0, 1], 1).into(), [9; 32])
 }
 
 /// A token of its own for somebody with this key, and this access.
