@@ -110,13 +110,29 @@ impl Known {
             .is_some_and(|it| it.saturating_add(REMEMBERED_S) <= now_s)
     }
 
-    fn state(&self, now_s: u64) -> &'static str {
+    fn standing(&self, now_s: u64) -> Standing {
         match () {
-            () if self.revoked_s.is_some() => "revoked",
-            () if self.ends_s().is_some_and(|it| it <= now_s) => "expired",
-            () => "valid",
+            () if self.revoked_s.is_some() => Standing::Revoked,
+            () if self.ends_s().is_some_and(|it| it <= now_s) => Standing::Expired,
+            () => Standing::Valid,
         }
     }
+
+    fn state(&self, now_s: u64) -> &'static str {
+        match self.standing(now_s) {
+            Standing::Revoked => "revoked",
+            Standing::Expired => "expired",
+            Standing::Valid => "valid",
+        }
+    }
+}
+
+/// What its certificates are good for. Who is meant by a name is the greatest of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Revoked,
+    Expired,
+    Valid,
 }
 
 /// What a certificate is to say.
@@ -319,11 +335,8 @@ impl Clients {
     /// # Errors
     /// When there is none or more than one, and when the store does not do it.
     pub(crate) async fn revoke(&self, text: &str) -> Result<ClientId, ClientsError> {
-        let client = match ClientId::parse(text) {
-            Some(client) => client,
-            None => meant(text, &self.all().await?)?,
-        };
         let now = now_s();
+        let client = meant(text, &self.all().await?, now)?;
         let revoke = |known: &mut Known| {
             known.revoked_s = known.revoked_s.or(Some(now));
             Ok(())
@@ -353,19 +366,26 @@ impl Clients {
     }
 }
 
-/// The one client of this name, or whose id begins so.
-fn meant(text: &str, all: &[(ClientId, Known)]) -> Result<ClientId, ClientsError> {
+/// The one client with this id, of this name, or whose id begins so. An id that is not listed stands for itself, unless
+/// somebody who can still come is called so.
+fn meant(text: &str, all: &[(ClientId, Known)], now_s: u64) -> Result<ClientId, ClientsError> {
     let shown = || text.chars().take(80).collect::<String>();
+    let whole = ClientId::parse(text);
     let is_named = |known: &Known| known.name.as_deref() == Some(text);
     let mut fit: Vec<_> = all.iter().filter(|(_, known)| is_named(known)).collect();
+    if let Some(id) = whole {
+        let is_listed = all.iter().any(|(listed, _)| *listed == id);
+        if is_listed || fit.iter().all(|(_, known)| known.revoked_s.is_some()) {
+            return Ok(id);
+        }
+    }
     if fit.is_empty() && !text.is_empty() {
         let begins = |id: &ClientId| id.to_string().starts_with(&text.to_ascii_lowercase());
         fit = all.iter().filter(|(id, _)| begins(id)).collect();
     }
-    // Whoever has logged in again under a name is meant, and not who was revoked before.
-    if fit.len() > 1 && fit.iter().any(|(_, known)| known.revoked_s.is_none()) {
-        fit.retain(|(_, known)| known.revoked_s.is_none());
-    }
+    // Each login under a name is another client: meant is who can still come, and not who was revoked before.
+    let best = fit.iter().map(|(_, known)| known.standing(now_s)).max();
+    fit.retain(|(_, known)| Some(known.standing(now_s)) == best);
     match fit[..] {
         [(id, _)] => Ok(*id),
         [] => Err(ClientsError::Unknown(shown())),

@@ -47,24 +47,58 @@ fn who_is_meant() {
         revoked_s,
         ..Known::default()
     };
+    let until = |name: &str, until_s| Known {
+        until_s: Some(until_s),
+        ..known(Some(name), None)
+    };
     let all = [
         (client(0xa1), known(Some("ci"), Some(1))),
         (client(0xa2), known(Some("ci"), None)),
         (client(0xb1), known(Some("a1"), None)),
         (client(0xc1), known(Some("two"), None)),
         (client(0xc2), known(Some("two"), None)),
+        // The login of yesterday, and that of today.
+        (client(0xd1), until("ann", 100)),
+        (client(0xd2), until("ann", 300)),
     ];
-    for (text, id) in [("ci", 0xa2), ("a1", 0xb1), ("A1a", 0xa1), ("b", 0xb1)] {
-        assert_eq!(meant(text, &all).unwrap(), client(id), "{text}");
+    let meant = |text: &str| meant(text, &all, 200);
+    for (text, id) in [
+        ("ci", 0xa2),
+        ("a1", 0xb1),
+        ("A1a", 0xa1),
+        ("b", 0xb1),
+        ("ann", 0xd2),
+        ("d1", 0xd1),
+    ] {
+        assert_eq!(meant(text).unwrap(), client(id), "{text}");
     }
     for text in ["", "x", "ci2"] {
-        let error = meant(text, &all).unwrap_err();
+        let error = meant(text).unwrap_err();
         assert!(matches!(error, ClientsError::Unknown(_)), "{text}: {error}");
     }
     for text in ["c", "two"] {
-        let error = meant(text, &all).unwrap_err().to_string();
+        let error = meant(text).unwrap_err().to_string();
         assert!(error.contains("more than one"), "{error}");
     }
+}
+
+#[test]
+fn a_name_that_could_be_an_id_is_not_taken_for_that_of_nobody() {
+    let named = |id, revoked_s| Known {
+        name: Some(client(id).to_string()),
+        revoked_s,
+        ..Known::default()
+    };
+    let mut all = vec![(client(1), named(2, None)), (client(3), named(4, None))];
+    let text = client(2).to_string();
+    assert_eq!(meant(&text, &all, 0).unwrap(), client(1));
+    // One that has the id is meant by it.
+    all.push((client(2), Known::default()));
+    assert_eq!(meant(&text, &all, 0).unwrap(), client(2));
+    // Nobody who is called so can come any more.
+    all[1].1.revoked_s = Some(1);
+    assert_eq!(meant(&client(4).to_string(), &all, 0).unwrap(), client(4));
+    assert_eq!(meant(&client(5).to_string(), &all, 0).unwrap(), client(5));
 }
 
 #[test]
