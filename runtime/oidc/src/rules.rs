@@ -116,13 +116,15 @@ impl Settings {
             path: path.to_owned(),
             source,
         };
-        let meta = fs::metadata(path).map_err(failed)?;
+        // Opened once: what is checked is what is read, even if others can change the folder.
+        let file = fs::File::open(path).map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
         let is_ours = [0, rustix::process::geteuid().as_raw()].contains(&meta.uid());
         if !is_ours || meta.mode() & 0o022 != 0 {
             let path = path.to_owned();
             return Err(SettingsError::Exposed { path });
         }
-        let text = fs::read_to_string(path).map_err(failed)?;
+        let text = io::read_to_string(file).map_err(failed)?;
         Self::parse(&text).map_err(|why| SettingsError::Wrong {
             path: path.to_owned(),
             why,
@@ -169,7 +171,7 @@ impl Settings {
     /// What somebody with these claims is called, and may do.
     pub(crate) fn access(&self, mut claims: Map<String, Value>) -> Result<Access, PersonError> {
         // Anybody can say that an address is theirs.
-        if claims.get("email_verified").is_some_and(is_false) {
+        if claims.get("email_verified").is_some_and(|it| !is_true(it)) {
             claims.remove("email");
         }
         let name = claims.get(&self.name_claim).and_then(Value::as_str);
@@ -188,9 +190,9 @@ impl Settings {
     }
 }
 
-fn is_false(value: &Value) -> bool {
+fn is_true(value: &Value) -> bool {
     // Some providers write it as text.
-    *value == Value::Bool(false) || *value == "false"
+    *value == Value::Bool(true) || *value == "true"
 }
 
 impl TryFrom<FileRule> for Rule {
@@ -307,6 +309,9 @@ mod tests {
         for claims in [
             json!({"email": "ann@example.com", "email_verified": false}),
             json!({"email": "ann@example.com", "email_verified": "false"}),
+            json!({"email": "ann@example.com", "email_verified": "False"}),
+            json!({"email": "ann@example.com", "email_verified": 0}),
+            json!({"email": "ann@example.com", "email_verified": null}),
             json!({"groups": ["admins"]}),
             json!({"email": 1, "groups": ["admins"]}),
             json!({"email": "a/b", "groups": ["admins"]}),

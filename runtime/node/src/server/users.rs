@@ -130,13 +130,15 @@ fn read(path: &Path, accounts: &Accounts) -> Result<Vec<Rule>, UsersError> {
         path: path.to_owned(),
         source,
     };
-    let meta = fs::metadata(path).map_err(failed)?;
+    // Opened once: what is checked is what is read, even if others can change the folder.
+    let file = fs::File::open(path).map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
     let is_ours = [0, rustix::process::geteuid().as_raw()].contains(&meta.uid());
     if !is_ours || meta.mode() & 0o022 != 0 {
         let path = path.to_owned();
         return Err(UsersError::Exposed { path });
     }
-    let text = fs::read_to_string(path).map_err(failed)?;
+    let text = io::read_to_string(file).map_err(failed)?;
     parse(&text, accounts).map_err(|(line, why)| UsersError::Line {
         path: path.to_owned(),
         line,
