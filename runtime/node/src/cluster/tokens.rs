@@ -83,6 +83,15 @@ impl Book {
         }
     }
 
+    /// The one token whose id begins so. What is empty begins none.
+    fn begun_so(&self, prefix: &str) -> Option<TokenId> {
+        let prefix = prefix.to_ascii_lowercase();
+        let all = self.tokens.list().map(|it| it.id);
+        let mut fit = all.filter(|id| id.to_string().starts_with(&prefix));
+        let one = fit.next().filter(|_| !prefix.is_empty())?;
+        fit.next().is_none().then_some(one)
+    }
+
     /// Forgets what ended long ago.
     fn prune(&mut self, now_s: u64) {
         self.tokens.prune(now_s);
@@ -456,15 +465,8 @@ impl Cluster {
     /// When there is none or more than one, and when the store does not do it.
     pub(crate) async fn revoke_token(&self, prefix: &str) -> Result<(), TokensError> {
         let revoked = change(self.store.as_ref(), None, |book| {
-            let fit = book
-                .tokens
-                .list()
-                .filter(|it| it.id.to_string().starts_with(prefix));
-            let fit: Vec<_> = fit.map(|it| it.id).collect();
-            match fit[..] {
-                [id] => book.tokens.revoke(id),
-                _ => false,
-            }
+            let meant = book.begun_so(prefix);
+            meant.is_some_and(|id| book.tokens.revoke(id))
         });
         match self.changed(revoked).await? {
             true => Ok(()),

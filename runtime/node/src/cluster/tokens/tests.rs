@@ -169,3 +169,32 @@ fn a_book_reads_as_it_was_written_with_names_and_without() {
     book.prune(now_s());
     assert_eq!((book.names.len(), book.access.len()), (1, 1));
 }
+
+#[test]
+fn a_token_is_meant_by_what_its_id_alone_begins_with() {
+    let mut book = Book::default();
+    let grant = TokenGrant {
+        kind: TokenKind::Node,
+        uses: TokenUses::Many,
+        lifetime: Duration::from_secs(60),
+    };
+    let (one, ..) = book.tokens.create(grant, now_s());
+    let text = one.to_string();
+    assert_eq!(book.begun_so(""), None, "though there is only one");
+    assert_eq!(book.begun_so("x"), None);
+    for prefix in [&text[..1], &text, &text.to_ascii_uppercase()] {
+        assert_eq!(book.begun_so(prefix), Some(one));
+    }
+    // At least two of these begin with the same digit.
+    for _ in 0..16 {
+        book.tokens.create(grant, now_s());
+    }
+    let digits = (0..16).map(|it| format!("{it:x}"));
+    let mut of_digits = digits.map(|it| {
+        let ids = book.tokens.list().map(|it| it.id.to_string());
+        (ids.filter(|id| id.starts_with(&it)).count(), it)
+    });
+    let (_, shared) = of_digits.find(|(count, _)| *count > 1).unwrap();
+    assert_eq!(book.begun_so(&shared), None);
+    assert_eq!(book.begun_so(&text), Some(one));
+}
