@@ -466,6 +466,7 @@ impl Follow for Follower {
 #[cfg(test)]
 mod tests {
     use wasmrun_control::{Embedded, EmbeddedConfig, MonotonicClock};
+    use wasmrun_model::access::Tenants;
 
     use super::*;
 
@@ -545,9 +546,9 @@ mod tests {
             (store, secrets, vault, running)
         };
         let (store, secrets, vault, running) = open().await;
-        assert!(vault.rows(&tenant).is_empty());
+        assert!(vault.rows(&tenant, &Tenants::All).is_empty());
         secrets.put((&tenant, &name), &stored).await.unwrap();
-        assert_eq!(vault.rows(&tenant).len(), 1);
+        assert_eq!(vault.rows(&tenant, &Tenants::All).len(), 1);
         running.abort();
         let _ = running.await;
         store.close().await;
@@ -556,7 +557,7 @@ mod tests {
         let (_, found) = vault.find(&tenant, &name).await.unwrap();
         assert_eq!(found, stored);
         secrets.remove(&tenant, &name).await.unwrap();
-        assert!(vault.rows(&tenant).is_empty());
+        assert!(vault.rows(&tenant, &Tenants::All).is_empty());
         let again = secrets.remove(&tenant, &name).await;
         assert!(matches!(again, Err(SecretError::Missing { .. })));
         running.abort();

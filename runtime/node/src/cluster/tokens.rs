@@ -253,7 +253,7 @@ async fn redeem(
             }
             Role::Node(node) => {
                 let is_removed = removed::is_removed(store, node).await;
-                if is_removed.map_err(|error| unchecked(&error.into()))? {
+                if is_removed.map_err(|error| unchecked(&TokensError::Store(error)))? {
                     return Err(Refused::Person(format!(
                         "node {node} was removed from the cluster, and its key gets no certificate: join with an empty \
                          state folder"
@@ -267,7 +267,7 @@ async fn redeem(
             // Somebody was faster. Where nobody knows whether it was done: a token that was redeemed is
             // redeemed by the same key again.
             Ok(_) | Err(Error::Uncertain { .. }) => {}
-            Err(error) => return Err(unchecked(&error.into())),
+            Err(error) => return Err(unchecked(&TokensError::Store(error))),
         }
     }
 }

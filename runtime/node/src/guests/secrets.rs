@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use wasmrun_control::Error;
 use wasmrun_control::records::{Form, Record, RecordError};
 use wasmrun_engine::{Grants, SecretFile};
+use wasmrun_model::access::Tenants;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::secret::{MAX_SECRETS, SecretName, SecretPlace};
@@ -214,8 +215,9 @@ impl Vault {
         self.own_key.get_or_init(SecretKey::generate)
     }
 
-    /// The secrets that work of a tenant may use: its own, then those of the tenants above.
-    pub(crate) fn rows(&self, tenant: &TenantName) -> Vec<SecretRow> {
+    /// The secrets that work of a tenant may use: its own, then those of the tenants above. For somebody who has these tenants:
+    /// who has set one of another is not said.
+    pub(crate) fn rows(&self, tenant: &TenantName, has: &Tenants) -> Vec<SecretRow> {
         let known = self.known.lock();
         let owners = covering(tenant);
         let of = |owner: &TenantName| {
@@ -225,7 +227,10 @@ impl Vault {
                 tenant: tenant.clone(),
                 bytes: stored.sealed.value_len() as u64,
                 set_s: stored.set_s,
-                by: stored.by.clone(),
+                by: match has.covers(tenant) {
+                    true => stored.by.clone(),
+                    false => String::new(),
+                },
             });
             rows.collect::<Vec<_>>()
         };
@@ -403,12 +408,28 @@ mod tests {
         let vault = Vault::default();
         set(&vault, "t", "A", b"the value");
         set(&vault, "u", "B", b"x");
-        let rows = vault.rows(&"t".parse().unwrap());
+        let rows = vault.rows(&"t".parse().unwrap(), &Tenants::All);
         let [row] = &rows[..] else { panic!("{rows:?}") };
         assert_eq!((row.bytes, row.set_s, &row.by[..]), (9, 7, "me"));
         let known = vault.known.lock();
         let kept = known[&key("t", "A")].to_value();
         assert!(!kept.windows(9).any(|it| it == b"the value"));
+    }
+
+    #[test]
+    fn who_has_set_a_secret_is_said_to_those_who_have_its_tenant() {
+        let vault = Vault::default();
+        set(&vault, "org", "A", b"x");
+        set(&vault, "org/team", "B", b"x");
+        let of = |has: &str| {
+            let rows = vault.rows(&"org/team".parse().unwrap(), &has.parse().unwrap());
+            rows.into_iter()
+                .map(|row| (row.name.to_string(), row.by))
+                .collect::<Vec<_>>()
+        };
+        let row = |name: &str, by: &str| (name.to_owned(), by.to_owned());
+        assert_eq!(of("org"), [row("B", "me"), row("A", "me")]);
+        assert_eq!(of("org/team"), [row("B", "me"), row("A", "")]);
     }
 
     #[test]

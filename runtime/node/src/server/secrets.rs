@@ -91,7 +91,8 @@ impl Session {
 
     /// The secrets that work of the session's tenant may use.
     pub(super) fn secrets(&self) -> Response {
-        let mut rows = self.inner.shared.secrets.rows(&self.tenant);
+        let has = &self.caller.access.tenants;
+        let mut rows = self.inner.shared.secrets.rows(&self.tenant, has);
         let all = rows.len();
         let mut bytes = 0;
         let fit = rows.iter().take_while(|row| {
