@@ -25,9 +25,9 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::resource::Amount;
 
 use crate::wire::{
-    AccessRow, ActorDetail, ActorRow, Amounts, AuditRow, DueRow, GroupRow, Held, Holder, JobDetail,
-    JobRow, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows, ServiceRow,
-    Silent, TaskDetail, TaskRow, TenantRow, TokenRow, What,
+    AccessRow, ActorDetail, ActorRow, Amounts, AuditRow, DueRow, GroupRow, HeldResource, Holder,
+    JobDetail, JobRow, Listed, MemberRow, ModuleRow, NodeStatus, ObjectDetail, ObjectRow, Rows,
+    ServiceRow, Silent, TaskDetail, TaskRow, TenantRow, TokenRow, What,
 };
 
 /// The version of the state API: `version` of each answer.
@@ -314,14 +314,14 @@ impl Object for [Silent] {
 }
 
 /// The amount of each resource that is held.
-fn held(held: &[Held]) -> Amounts {
+fn held(held: &[HeldResource]) -> Amounts {
     let held = held.iter();
     held.map(|it| (it.name.clone(), Amount::from_steps(it.steps)))
         .collect()
 }
 
 /// Which units of resources that have ids are held, and how much of each.
-fn units_held(held: &[Held]) -> Json {
+fn units_held(held: &[HeldResource]) -> Json {
     let with_ids = held.iter().filter(|held| !held.units.is_empty());
     let ids = with_ids.map(|held| {
         let units = held.units.iter();

@@ -219,10 +219,10 @@ fn key_of(member: &str) -> Option<&str> {
 
 /// The trace that a client gives a task, and the span below which it is there. Nested tasks have the same. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TraceContext(Arc<Given>);
+pub struct TraceContext(Arc<Inner>);
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Given {
+struct Inner {
     parent: Span,
     state: TraceState,
 }
@@ -230,7 +230,7 @@ struct Given {
 impl TraceContext {
     /// Below this span.
     pub fn new(parent: Span, state: TraceState) -> Self {
-        Self(Arc::new(Given { parent, state }))
+        Self(Arc::new(Inner { parent, state }))
     }
 
     /// The span below which the task is.
@@ -246,14 +246,14 @@ impl TraceContext {
 
 impl Serialize for TraceContext {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Given::serialize(&self.0, serializer)
+        Inner::serialize(&self.0, serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for TraceContext {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let given = Given::deserialize(deserializer)?;
-        Ok(Self(Arc::new(given)))
+        let inner = Inner::deserialize(deserializer)?;
+        Ok(Self(Arc::new(inner)))
     }
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value as Json;
 use wasmrun_client::Described;
 use wasmrun_client::rows::Object;
 use wasmrun_client::wire::{
-    ActorDetail, Held, Holder, ObjectDetail, ObjectRow, Run, TaskDetail, TaskRow,
+    ActorDetail, HeldResource, Holder, ObjectDetail, ObjectRow, Run, TaskDetail, TaskRow,
 };
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::resource::Amount;
@@ -126,8 +126,8 @@ fn run_lines(run: &Run) -> Vec<String> {
 }
 
 /// What is held, in a few words: `CPU 1 (0), memory 64MiB`.
-fn held(held: &[Held]) -> String {
-    let one = |held: &Held| {
+fn held(held: &[HeldResource]) -> String {
+    let one = |held: &HeldResource| {
         let ids: Vec<String> = held.units.iter().map(|(id, _)| id.to_string()).collect();
         let amount = Amount::from_steps(held.steps);
         let amount = amount.display_for(&held.name);

@@ -8,7 +8,7 @@ use wasmrun_model::simulate::Scenario;
 
 use super::*;
 use crate::rows::Object;
-use crate::wire::{Held, Phases, Run, TaskRow};
+use crate::wire::{HeldResource, Phases, Run, TaskRow};
 
 /// When the first task was submitted, in microseconds since 1970.
 const T0: u64 = 1_700_000_000_000_000;
@@ -21,7 +21,7 @@ fn task(number: u8) -> TaskId {
 fn ran(number: u8, submit_ms: u64, wait_ms: u64, run_ms: u64) -> TaskRow {
     TaskRow {
         submitted_us: T0 + submit_ms * 1000,
-        held: vec![Held {
+        held: vec![HeldResource {
             name: ResourceName::CPU,
             steps: Amount::ONE.steps(),
             units: Vec::new(),

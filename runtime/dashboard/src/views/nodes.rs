@@ -219,7 +219,7 @@ fn by_job(name: &ResourceName, total: Amount, tasks: &[&TaskRow]) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use wasmrun_client::wire::Held;
+    use wasmrun_client::wire::HeldResource;
 
     use super::*;
 
@@ -227,7 +227,7 @@ mod tests {
     fn each_unit_names_who_holds_which_part_of_it() {
         let mut one = TaskRow::example(DriverId::from_bytes([1; 16]).task(0));
         one.name = "<b>".into();
-        one.held = vec![Held {
+        one.held = vec![HeldResource {
             name: ResourceName::GPU,
             steps: 15_000,
             units: vec![(0, 10_000), (1, 5_000)],

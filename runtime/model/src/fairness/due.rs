@@ -20,7 +20,7 @@ pub struct CpuParts(BTreeMap<TenantIx, u64>);
 /// What tenants give back for one that is due it. What all that they are part of have stays above its minimum, but for
 /// those that the one who gets it is part of, too: they lose nothing.
 #[derive(Debug)]
-pub struct Given {
+pub struct Reclaim {
     losing_nothing: BTreeSet<TenantIx>,
     amounts: BTreeMap<TenantIx, ResourceSet>,
 }
@@ -91,20 +91,20 @@ impl Tenants {
     }
 
     /// Nothing yet, for the work of this tenant.
-    pub fn given_to(&self, ix: TenantIx) -> Given {
-        Given {
+    pub fn given_to(&self, ix: TenantIx) -> Reclaim {
+        Reclaim {
             losing_nothing: self.and_above(ix).collect(),
             amounts: BTreeMap::new(),
         }
     }
 
     /// Whether a tenant may give so much more.
-    pub fn may_give(&self, ix: TenantIx, amounts: &ResourceSet, given: &Given) -> bool {
+    pub fn may_give(&self, ix: TenantIx, amounts: &ResourceSet, reclaim: &Reclaim) -> bool {
         let mut losing = self.and_above(ix);
         losing.all(|ix| {
             let tenant = self.get(ix);
-            let before = given.amounts.get(&ix);
-            given.losing_nothing.contains(&ix)
+            let before = reclaim.amounts.get(&ix);
+            reclaim.losing_nothing.contains(&ix)
                 || amounts.iter().all(|(name, amount)| {
                     let minimum = tenant.config().min_share.get(name);
                     let before = before.map_or(Amount::ZERO, |before| before.get(name));
@@ -115,9 +115,9 @@ impl Tenants {
     }
 
     /// A tenant gives so much more.
-    pub fn give(&self, ix: TenantIx, amounts: &ResourceSet, given: &mut Given) {
+    pub fn give(&self, ix: TenantIx, amounts: &ResourceSet, reclaim: &mut Reclaim) {
         for ix in self.and_above(ix) {
-            let sum = given.amounts.entry(ix).or_default();
+            let sum = reclaim.amounts.entry(ix).or_default();
             sum.add(amounts).expect("a part of what nodes have");
         }
     }

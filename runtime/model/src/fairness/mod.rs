@@ -38,7 +38,7 @@ mod unused;
 mod usage;
 mod weight;
 
-pub use due::{CpuParts, Given};
+pub use due::{CpuParts, Reclaim};
 pub use explain::{Ahead, WhyAhead};
 pub use key::ShareKey;
 pub use max_min::max_min;

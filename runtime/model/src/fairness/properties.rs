@@ -201,7 +201,7 @@ proptest! {
 
 /// A tenant as the comparator sees it; everything in steps.
 #[derive(Debug, Clone)]
-struct Seen {
+struct TenantModel {
     used: Vec<u64>,
     minimum: Vec<u64>,
     weight: u64,
@@ -209,12 +209,12 @@ struct Seen {
     submitted: u64,
 }
 
-fn seen() -> impl Strategy<Value = Seen> {
+fn tenant_model() -> impl Strategy<Value = TenantModel> {
     let few = || prop::collection::vec(0u64..5, 3);
     let weight = || prop::sample::select(vec![5_000u64, 10_000, 10_000, 20_000, 30_000]);
     let weights = prop::collection::vec(weight(), 3);
     (few(), few(), weight(), weights, 0u64..2).prop_map(
-        |(used, minimum, weight, resource_weights, submitted)| Seen {
+        |(used, minimum, weight, resource_weights, submitted)| TenantModel {
             used,
             minimum,
             weight,
@@ -224,7 +224,7 @@ fn seen() -> impl Strategy<Value = Seen> {
     )
 }
 
-impl Seen {
+impl TenantModel {
     fn config(&self) -> TenantConfig {
         let weights = self.resource_weights.iter().map(|steps| weight(*steps));
         TenantConfig {
@@ -291,7 +291,7 @@ proptest! {
     #[test]
     fn keys_are_the_comparator(
         total in prop::collection::vec(1u64..7, 3),
-        both in (seen(), seen()),
+        both in (tenant_model(), tenant_model()),
     ) {
         let mut tenants = Tenants::new(Policy::Drf);
         tenants.set_total(set(&total));
@@ -322,8 +322,8 @@ proptest! {
 const TREE: [&str; 8] = ["a", "b", "a/x", "a/y", "b/x", "a/x/1", "a/x/2", "c/z"];
 
 /// A tenant of the tree with all below it, beside its siblings; or only its own work, beside those below it.
-fn in_row(all: &[(&str, Seen)], of: &str, is_own: bool) -> Seen {
-    let nothing = Seen {
+fn in_row(all: &[(&str, TenantModel)], of: &str, is_own: bool) -> TenantModel {
+    let nothing = TenantModel {
         used: vec![0; 3],
         minimum: vec![0; 3],
         weight: 10_000,
@@ -333,7 +333,7 @@ fn in_row(all: &[(&str, Seen)], of: &str, is_own: bool) -> Seen {
     let below = format!("{of}/");
     let itself = all.iter().find(|(name, _)| *name == of && !is_own);
     let mut seen = match itself {
-        Some((_, itself)) => Seen {
+        Some((_, itself)) => TenantModel {
             used: nothing.used,
             submitted: nothing.submitted,
             ..itself.clone()
@@ -351,7 +351,7 @@ fn in_row(all: &[(&str, Seen)], of: &str, is_own: bool) -> Seen {
 }
 
 /// Chooses level by level among those who wait.
-fn choose(all: &[(&str, Seen)], waiting: &[&str], total: &[u64]) -> String {
+fn choose(all: &[(&str, TenantModel)], waiting: &[&str], total: &[u64]) -> String {
     let mut at = String::new();
     loop {
         let below = format!("{at}/");
@@ -386,12 +386,12 @@ proptest! {
     #[test]
     fn the_tree_is_the_comparator_at_each_level(
         total in prop::collection::vec(1u64..7, 3),
-        seen in prop::collection::vec(seen(), TREE.len()),
+        seen in prop::collection::vec(tenant_model(), TREE.len()),
         waits in prop::collection::vec(any::<bool>(), TREE.len()),
     ) {
         let mut tenants = Tenants::new(Policy::Drf);
         tenants.set_total(set(&total));
-        let all: Vec<(&str, Seen)> = std::iter::zip(TREE, seen).collect();
+        let all: Vec<(&str, TenantModel)> = std::iter::zip(TREE, seen).collect();
         let mut ixs = BTreeMap::new();
         for (name, seen) in &all {
             let ix = tenants.set_config(&name.parse().unwrap(), seen.config()).unwrap();
@@ -414,7 +414,7 @@ enum Step {
     Refund(prop::sample::Index),
     Remote(u8, Vec<(usize, Vec<u64>)>),
     Clear(u8),
-    Configure(usize, Seen),
+    Configure(usize, TenantModel),
     Total(Vec<u64>),
     Policy(Policy),
     Submit(usize, u64),
@@ -429,7 +429,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => any::<prop::sample::Index>().prop_map(Step::Refund),
         3 => (0u8..3, report).prop_map(|(node, report)| Step::Remote(node, report)),
         1 => (0u8..3).prop_map(Step::Clear),
-        1 => (0usize..3, seen()).prop_map(|(who, seen)| Step::Configure(who, seen)),
+        1 => (0usize..3, tenant_model()).prop_map(|(who, seen)| Step::Configure(who, seen)),
         1 => few().prop_map(Step::Total),
         1 => policy.prop_map(Step::Policy),
         1 => (0usize..3, 0u64..9).prop_map(|(who, at)| Step::Submit(who, at)),
@@ -439,7 +439,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// What a table was told, to tell another in one go.
 #[derive(Default)]
-struct Told {
+struct InputLog {
     charges: Vec<(usize, ResourceSet)>,
     remote: BTreeMap<u8, BTreeMap<TenantName, ResourceSet>>,
     configs: BTreeMap<usize, TenantConfig>,
@@ -448,7 +448,7 @@ struct Told {
     submitted: BTreeMap<usize, u64>,
 }
 
-impl Told {
+impl InputLog {
     fn tell(&mut self, tenants: &mut Tenants, step: Step) -> Vec<TenantIx> {
         let ix = |who: usize| TenantIx(who as u32);
         let node = |byte| NodeId::from_bytes([byte; 16]);
@@ -527,11 +527,11 @@ proptest! {
     fn keys_are_always_up_to_date(steps in steps()) {
         let mut tenants = Tenants::new(Policy::Drf);
         (0..3).for_each(|who| assert_eq!(tenants.intern(&name(who)), Ok(TenantIx(who as u32))));
-        let mut told = Told::default();
+        let mut log = InputLog::default();
         for step in steps {
             let (before, generation) = (tenants.clone(), tenants.generation());
-            let changed = told.tell(&mut tenants, step);
-            let fresh = told.fresh();
+            let changed = log.tell(&mut tenants, step);
+            let fresh = log.fresh();
             for (ix, tenant) in tenants.iter() {
                 prop_assert_eq!(tenant.key(), fresh.key(ix));
                 prop_assert_eq!(tenant.usage(), fresh.get(ix).usage());

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::body::Body;
 use super::{
-    BUCKETS, Checksum, DIRECT_PEERS, Gossip, Input, Known, MAX_ANSWER_BYTES, MAX_BODY_BYTES,
-    MAX_KNOWN, MAX_MESSAGE_BYTES, Message, Output, Update,
+    BUCKETS, Checksum, DIRECT_PEERS, Gossip, Input, MAX_ANSWER_BYTES, MAX_BODY_BYTES, MAX_KNOWN,
+    MAX_MESSAGE_BYTES, Message, Output, Update, ViewVersion,
 };
 use crate::cluster::QueueReport;
 use crate::id::{Incarnation, NodeId};
@@ -77,8 +77,8 @@ impl Bytes<'_> {
         }
     }
 
-    fn known(&mut self) -> Known {
-        Known {
+    fn view_version(&mut self) -> ViewVersion {
+        ViewVersion {
             node: self.node(),
             incarnation: self.incarnation(),
             version: self.version(),
@@ -86,8 +86,8 @@ impl Bytes<'_> {
         }
     }
 
-    fn knowns(&mut self) -> Vec<Known> {
-        (0..self.below(8)).map(|_| self.known()).collect()
+    fn view_versions(&mut self) -> Vec<ViewVersion> {
+        (0..self.below(8)).map(|_| self.view_version()).collect()
     }
 
     fn info(&mut self, id: NodeId, incarnation: Incarnation) -> NodeInfo {
@@ -156,10 +156,10 @@ impl Bytes<'_> {
                 let parts = self.below(80);
                 Message::Compare(vec![Checksum([self.next(); 8]); parts.into()])
             }
-            3 => Message::Digest(self.knowns()),
+            3 => Message::Digest(self.view_versions()),
             4 => Message::Repair {
                 updates: self.updates(),
-                wants: self.knowns(),
+                wants: self.view_versions(),
             },
             _ => {
                 let (message, rest) = postcard::take_from_bytes(self.0).ok()?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::deck::Deck;
-use super::message::{Known, Message, Update};
+use super::message::{Message, Update, ViewVersion};
 use super::publish::Publisher;
 use super::table::{Table, Taken};
 use super::{
@@ -176,8 +176,8 @@ impl Gossip {
     }
 
     /// Which view of a member is known; `None` if it is no member. Version 0 if none is.
-    pub fn known(&self, node: NodeId) -> Option<Known> {
-        self.table.known(node)
+    pub fn version_of(&self, node: NodeId) -> Option<ViewVersion> {
+        self.table.version_of(node)
     }
 
     /// What has happened so far.
@@ -263,7 +263,13 @@ impl Gossip {
     }
 
     /// Takes in what a peer says of a member.
-    fn update(&mut self, from: NodeId, update: Update, is_news: bool, wants: &mut Vec<Known>) {
+    fn update(
+        &mut self,
+        from: NodeId,
+        update: Update,
+        is_news: bool,
+        wants: &mut Vec<ViewVersion>,
+    ) {
         let (id, version) = (update.node, update.version);
         let was_held = self
             .table
@@ -298,7 +304,7 @@ impl Gossip {
                     && asked_at.is_none_or(|asked| now.since(asked) >= ASK_AGAIN)
                 {
                     member.asked_at = Some(now);
-                    wants.extend(self.table.known(id));
+                    wants.extend(self.table.version_of(id));
                 }
             }
             Taken::NoMember => self.stats.strangers += 1,
@@ -315,7 +321,7 @@ impl Gossip {
         let settled = nodes
             .into_iter()
             .filter(|node| !self.table.is_spreading(*node, self.now));
-        let known = settled.filter_map(|node| self.table.known(node));
+        let known = settled.filter_map(|node| self.table.version_of(node));
         let known: Vec<_> = known.take(MAX_KNOWN).collect();
         if !known.is_empty() {
             self.send(to, Message::Digest(known));
@@ -323,11 +329,11 @@ impl Gossip {
     }
 
     /// Finds out who knows more of what is in a digest.
-    fn compare(&mut self, from: NodeId, theirs: &[Known]) {
+    fn compare(&mut self, from: NodeId, theirs: &[ViewVersion]) {
         let mut updates = Vec::new();
         let mut wants = Vec::new();
         for theirs in theirs {
-            let Some(ours) = self.table.known(theirs.node) else {
+            let Some(ours) = self.table.version_of(theirs.node) else {
                 continue;
             };
             if ours.incarnation != theirs.incarnation || theirs.version > MAX_VERSION {
@@ -345,15 +351,15 @@ impl Gossip {
         self.answer(from, updates, wants);
     }
 
-    fn newer_than(&self, theirs: &Known) -> Option<Update> {
-        let ours = self.table.known(theirs.node)?;
+    fn newer_than(&self, theirs: &ViewVersion) -> Option<Update> {
+        let ours = self.table.version_of(theirs.node)?;
         let is_newer = ours.incarnation == theirs.incarnation && ours.version > theirs.version;
         let update = || self.table.update(theirs.node, theirs.info_version);
         is_newer.then(update).flatten()
     }
 
     /// Sends a repair, if there is anything to repair, in as many messages as it takes.
-    fn answer(&mut self, to: NodeId, mut updates: Vec<Update>, mut wants: Vec<Known>) {
+    fn answer(&mut self, to: NodeId, mut updates: Vec<Update>, mut wants: Vec<ViewVersion>) {
         let mut bytes = 0;
         let is_short = |update: &Update| {
             bytes += update.encoded_bytes();

@@ -16,13 +16,13 @@ pub enum Message {
     /// they agree, else a digest of the parts that do not.
     Compare(Vec<Checksum>),
     /// What the sender knows of some nodes. The answer is a repair, if there is anything to say.
-    Digest(Vec<Known>),
+    Digest(Vec<ViewVersion>),
     /// The end of a comparison.
     Repair {
         /// What the other side lacked.
         updates: Vec<Update>,
         /// What the sender lacks: it has this and knows or believes that there is more. The answer is a repair.
-        wants: Vec<Known>,
+        wants: Vec<ViewVersion>,
     },
 }
 
@@ -32,7 +32,7 @@ pub struct Checksum(pub [u8; 8]);
 
 /// Which view of a node is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct ViewVersion {
     /// The node.
     pub node: NodeId,
     /// Which incarnation of it.

@@ -47,7 +47,7 @@ pub use change::Change;
 #[doc(hidden)]
 pub use fuzz::fuzz;
 pub use machine::{Gossip, Input, Output, Stats};
-pub use message::{Checksum, Known, Message, Update};
+pub use message::{Checksum, Message, Update, ViewVersion};
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@
 use super::MAX_BODY_BYTES;
 use super::body::Body;
 use super::change::Change;
-use super::table::Held;
+use super::table::StoredView;
 use crate::scheduler::{NodeInfo, PeerView};
 use crate::time::Instant;
 
@@ -51,7 +51,7 @@ impl Publisher {
 
     /// The latest view, for all to hear, with the number of tenants that had to be left out. `None` if it is
     /// too long even without them; then the one before stays.
-    pub(super) fn publish(&mut self, now: Instant) -> Option<(Held, usize)> {
+    pub(super) fn publish(&mut self, now: Instant) -> Option<(StoredView, usize)> {
         self.change = None;
         self.published_at = Some(now);
         let (node, view) = self.latest.clone()?;
@@ -78,7 +78,7 @@ impl Publisher {
         if !is_short(&body) || !is_short(&info) {
             return None;
         }
-        let held = Held {
+        let held = StoredView {
             version: self.version,
             info_version: self.info_version,
             node,

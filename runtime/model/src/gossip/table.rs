@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use super::body::Body;
-use super::message::{Checksum, Known, Update};
+use super::message::{Checksum, Update, ViewVersion};
 use super::{BUCKETS, DIRECT_PEERS, MAX_BODY_BYTES, MAX_VERSION, NODES_PER_BUCKET, SETTLE};
 use crate::id::{Incarnation, NodeId};
 use crate::random::Random;
@@ -28,14 +28,14 @@ pub(super) struct Table {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) incarnation: Incarnation,
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<StoredView>,
     /// When somebody was asked for what it is called and its labels.
     pub(super) asked_at: Option<Instant>,
 }
 
 /// A view that is known.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct StoredView {
     pub(super) version: u64,
     pub(super) info_version: u64,
     pub(super) node: NodeInfo,
@@ -132,7 +132,7 @@ impl Table {
     ///
     /// # Panics
     /// If it is not newer, or of no member.
-    pub(super) fn hold(&mut self, node: NodeId, held: Held) {
+    pub(super) fn hold(&mut self, node: NodeId, held: StoredView) {
         let member = self.members.get_mut(&node).expect("a member");
         let incarnation = member.incarnation;
         member.asked_at = None;
@@ -183,7 +183,7 @@ impl Table {
         let Some(view) = decode_view(&update.view, update.version) else {
             return Taken::Malformed;
         };
-        let held = Held {
+        let held = StoredView {
             version: update.version,
             info_version: update.info_version,
             node: node.clone(),
@@ -197,10 +197,10 @@ impl Table {
     }
 
     /// What is known of a member; versions are 0 where nothing is.
-    pub(super) fn known(&self, node: NodeId) -> Option<Known> {
+    pub(super) fn version_of(&self, node: NodeId) -> Option<ViewVersion> {
         let member = self.members.get(&node)?;
         let held = member.held.as_ref();
-        Some(Known {
+        Some(ViewVersion {
             node,
             incarnation: member.incarnation,
             version: held.map_or(0, |held| held.version),

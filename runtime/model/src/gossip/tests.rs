@@ -11,8 +11,8 @@ use crate::random::Random;
 use crate::resource::{Amount, NodeResources, Request, ResourceName, ResourceSet};
 use crate::scheduler::{NodeInfo, PeerView};
 
-fn known() -> impl Strategy<Value = Known> {
-    (any::<[u8; 16]>(), any::<[u64; 3]>()).prop_map(|(id, numbers)| Known {
+fn view_version() -> impl Strategy<Value = ViewVersion> {
+    (any::<[u8; 16]>(), any::<[u64; 3]>()).prop_map(|(id, numbers)| ViewVersion {
         node: NodeId::from_bytes(id),
         incarnation: Incarnation(numbers[0]),
         version: numbers[1],
@@ -22,25 +22,28 @@ fn known() -> impl Strategy<Value = Known> {
 
 fn update() -> impl Strategy<Value = Update> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..300);
-    (known(), proptest::option::of(bytes()), bytes()).prop_map(|(known, info, view)| Update {
-        node: known.node,
-        incarnation: known.incarnation,
-        version: known.version,
-        info_version: known.info_version,
-        info: info.map(Body::from),
-        view: Body::from(view),
+    (view_version(), proptest::option::of(bytes()), bytes()).prop_map(|(known, info, view)| {
+        Update {
+            node: known.node,
+            incarnation: known.incarnation,
+            version: known.version,
+            info_version: known.info_version,
+            info: info.map(Body::from),
+            view: Body::from(view),
+        }
     })
 }
 
 fn message() -> impl Strategy<Value = Message> {
     let updates = || proptest::collection::vec(update(), 0..6);
-    let knowns = || proptest::collection::vec(known(), 0..6);
+    let view_versions = || proptest::collection::vec(view_version(), 0..6);
     let checksum = any::<[u8; 8]>().prop_map(Checksum);
     prop_oneof![
         updates().prop_map(Message::News),
         proptest::collection::vec(checksum, 0..70).prop_map(Message::Compare),
-        knowns().prop_map(Message::Digest),
-        (updates(), knowns()).prop_map(|(updates, wants)| Message::Repair { updates, wants }),
+        view_versions().prop_map(Message::Digest),
+        (updates(), view_versions())
+            .prop_map(|(updates, wants)| Message::Repair { updates, wants }),
     ]
 }
 

@@ -326,7 +326,7 @@ impl<N: Copy + Ord> Coordinator<N> {
             ..
         } = &answer
         {
-            return self.held(now, from, *round, bundles);
+            return self.handle_holds(now, from, *round, bundles);
         }
         let Some(id) = answer.id() else {
             return;

@@ -355,8 +355,9 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
             if is_placed[bundle] {
                 continue;
             }
-            let emptiest =
-                |rooms: &Rooms<N>, has: &[u32], node: usize| (has[node], Reverse(rooms.left(node)));
+            let emptiest = |rooms: &Rooms<N>, has: &[u32], node: usize| {
+                (has[node], Reverse(rooms.remaining(node)))
+            };
             let Some(node) = self.place_at_best(bundle, emptiest) else {
                 (self.has, self.rooms) = before;
                 return self.best_fit();
@@ -370,7 +371,7 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
     fn match_own_nodes(&self, fits: impl Fn(usize, usize) -> bool) -> Vec<(usize, usize)> {
         let free: Vec<(Reverse<u64>, usize)> = (0..self.rooms.len())
             .filter(|node| self.has[*node] == 0)
-            .map(|node| (Reverse(self.rooms.left(node)), node))
+            .map(|node| (Reverse(self.rooms.remaining(node)), node))
             .collect();
         // A bundle with as many candidates as there are bundles gets one, whatever others take,
         // so more need not be looked at.
@@ -396,7 +397,7 @@ impl<'a, N: Copy + Ord> Planner<'a, N> {
     fn best_fit(&mut self) -> Places {
         let mut places = Vec::with_capacity(self.bundles.len());
         for bundle in self.order.clone() {
-            let node = self.place_at_best(bundle, |rooms, _, node| rooms.left(node));
+            let node = self.place_at_best(bundle, |rooms, _, node| rooms.remaining(node));
             let number = self.bundles[bundle].number;
             places.push((bundle, node.ok_or(Unplaced::Bundle { bundle: number })?));
         }

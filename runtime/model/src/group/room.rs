@@ -246,7 +246,7 @@ impl<N: Copy + Ord> Rooms<N> {
 
     /// How much of a node is left, of the resources that the bundles ask for: the sum of the
     /// ratios, in parts of 2^32.
-    pub(super) fn left(&self, node: usize) -> u64 {
+    pub(super) fn remaining(&self, node: usize) -> u64 {
         left_of(self.row(node))
     }
 }

@@ -595,7 +595,7 @@ impl Drop for World {
 
 /// How far the groups of a run have come, to see that runs are of any use.
 #[derive(Default)]
-struct Seen {
+struct Coverage {
     ready: usize,
     refused: usize,
     lost: usize,
@@ -604,7 +604,7 @@ struct Seen {
     found: usize,
 }
 
-fn run(seed: u64) -> (Vec<String>, Seen) {
+fn run(seed: u64) -> (Vec<String>, Coverage) {
     let mut world = World::new(seed);
     for _ in 0..300 {
         let time = Duration::from_micros(world.random.below(400_000) as u64);
@@ -617,9 +617,9 @@ fn run(seed: u64) -> (Vec<String>, Seen) {
     world.heal();
     world.settle(Duration::from_secs(90));
     world.check_all_there();
-    let mut seen = Seen {
+    let mut seen = Coverage {
         ready: world.groups.len(),
-        ..Seen::default()
+        ..Coverage::default()
     };
     let groups: Vec<GroupId> = world.groups.keys().copied().collect();
     for group in groups {
@@ -650,7 +650,7 @@ fn run(seed: u64) -> (Vec<String>, Seen) {
 #[test]
 fn groups_are_all_or_nothing_and_leak_nothing() {
     let seeds = std::env::var("WASMRUN_SEEDS").map_or(24, |text| text.parse().unwrap());
-    let mut total = Seen::default();
+    let mut total = Coverage::default();
     for seed in 0..seeds {
         let result = std::panic::catch_unwind(|| run(seed).1);
         let seen = result.unwrap_or_else(|_| panic!("seed {seed} fails; run it alone"));

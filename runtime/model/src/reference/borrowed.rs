@@ -88,19 +88,19 @@ impl<C: Clone> Borrowed<C> {
     /// this one are still referenced here.
     pub fn left(&mut self, node: NodeId) -> Vec<C> {
         for lenders in self.past.values_mut() {
-            lenders.left(node);
+            lenders.remove_node(node);
         }
         let mut over = Vec::new();
         for (name, entry) in self.names.extract_if(.., |name, _| name.owner == node) {
             let Some(mut now) = entry.now else {
                 continue;
             };
-            now.lenders.left(node);
+            now.lenders.remove_node(node);
             self.past.insert((name, now.token), now.lenders);
             over.push(now.cell);
         }
         let others = self.names.values_mut().filter_map(|it| it.now.as_mut());
-        others.for_each(|now| now.lenders.left(node));
+        others.for_each(|now| now.lenders.remove_node(node));
         over
     }
 
@@ -248,7 +248,7 @@ impl<C: Clone> Borrowed<C> {
 
     /// A node has said what became of an object of its own, beside something else. What is to be ended so: nobody
     /// need ask.
-    pub fn told(&mut self, from: NodeId, name: &ObjectName) -> Option<C> {
+    pub fn announced(&mut self, from: NodeId, name: &ObjectName) -> Option<C> {
         let entry = self.names.get_mut(name).filter(|_| name.owner == from)?;
         let now = entry.now.as_mut()?;
         now.is_wanted = true;

@@ -36,7 +36,7 @@ impl Holders {
     }
 
     /// An incarnation of a node is over.
-    pub fn left(&mut self, node: NodeId) {
+    pub fn remove_node(&mut self, node: NodeId) {
         self.0.retain(|_, of_object| {
             of_object.retain(|it| *it != node);
             !of_object.is_empty()

@@ -54,7 +54,7 @@ impl Lenders {
     }
 
     /// An incarnation of a node is over: nothing is owed to it, and it keeps nothing for us.
-    pub fn left(&mut self, node: NodeId) {
+    pub fn remove_node(&mut self, node: NodeId) {
         let before = self.of.len();
         self.of.retain(|(lender, _)| *lender != node);
         self.is_owner_only |= self.of.len() < before;

@@ -156,7 +156,7 @@ impl<K: PartialEq, V> Peers<K, V> {
     }
 
     /// All that is borrowed, by borrower.
-    pub fn lent(&self) -> impl Iterator<Item = (NodeId, &ObjectName, &[K])> {
+    pub fn loans(&self) -> impl Iterator<Item = (NodeId, &ObjectName, &[K])> {
         let peers = self.there.iter();
         peers.flat_map(|(node, peer)| {
             let all = peer.lent.iter();
@@ -226,7 +226,7 @@ impl<K, V> Peers<K, V> {
     }
 
     /// All results, by owner.
-    pub fn kept(&self) -> impl Iterator<Item = (NodeId, &ObjectId, &V)> {
+    pub fn results(&self) -> impl Iterator<Item = (NodeId, &ObjectId, &V)> {
         let peers = self.there.iter();
         peers.flat_map(|(node, peer)| {
             let all = peer.kept.iter();

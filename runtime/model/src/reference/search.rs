@@ -16,7 +16,7 @@ pub const MOST_PAUSE: Duration = Duration::from_secs(1);
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// Bring it from one of those who have it, but for those of [`Search::gone`]; then [`Search::not_brought`].
+    /// Bring it from one of those who have it, but for those of [`Search::misses`]; then [`Search::not_brought`].
     Bring,
     /// Ask its owner where it is, then [`Search::owner_said`].
     AskOwner,
@@ -50,7 +50,7 @@ pub struct Search {
     owner: NodeId,
     round: u32,
     pause: Duration,
-    gone: Vec<NodeId>,
+    misses: Vec<NodeId>,
     silent: Vec<NodeId>,
     is_reconstructed: bool,
 }
@@ -63,29 +63,29 @@ impl Search {
             owner,
             round: 1,
             pause: AGAIN,
-            gone: Vec::new(),
+            misses: Vec::new(),
             silent: Vec::new(),
             is_reconstructed: false,
         }
     }
 
     /// Who has said that it has not got it, or did not give it.
-    pub fn gone(&self) -> &[NodeId] {
-        &self.gone
+    pub fn misses(&self) -> &[NodeId] {
+        &self.misses
     }
 
     /// Nobody has given it: these could not, among them those that are `silent`, which live and may have it.
     /// `can_be_reconstructed`: it is ours, and worth a try to make it again rather than to wait for those.
     pub fn not_brought(
         &mut self,
-        gone: Vec<NodeId>,
+        misses: Vec<NodeId>,
         silent: Vec<NodeId>,
         can_be_reconstructed: bool,
     ) -> Next {
-        (self.gone, self.silent) = (gone, silent);
+        (self.misses, self.silent) = (misses, silent);
         // Nor is it here, whatever its owner says: replicas for an earlier incarnation of the owner are gone.
-        if !self.gone.contains(&self.me) {
-            self.gone.push(self.me);
+        if !self.misses.contains(&self.me) {
+            self.misses.push(self.me);
         }
         if self.owner != self.me {
             return Next::AskOwner;
@@ -119,7 +119,7 @@ impl Search {
     /// It was reconstructed.
     pub fn reconstructed(&mut self) -> Next {
         // Those who had lost it may have it now.
-        self.gone.clear();
+        self.misses.clear();
         self.is_reconstructed = true;
         self.pause = AGAIN * self.round;
         self.round += 1;
@@ -133,7 +133,7 @@ impl Search {
     }
 
     fn pause(&mut self) -> Next {
-        self.gone.clear();
+        self.misses.clear();
         if self.silent.is_empty() {
             self.round += 1;
         }

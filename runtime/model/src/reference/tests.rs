@@ -52,7 +52,7 @@ fn who_has_an_object_takes_it_from_nobody_else_but_its_owner() {
 fn whose_lender_is_lost_asks_the_owner() {
     let mut lenders = Lenders::default();
     assert_eq!(lenders.take(OTHER, OWNER), Taken::Kept);
-    lenders.left(OTHER);
+    lenders.remove_node(OTHER);
     // It may have it from us.
     assert_eq!(lenders.take(ME, OWNER), Taken::Ask);
     assert_eq!(lenders.take(OWNER, OWNER), Taken::Kept);
@@ -141,8 +141,8 @@ fn what_is_told_beside_something_else_need_not_be_asked_for() {
     let mut names = Names::default();
     names.joined(OWNER);
     let (token, _) = take(&mut names, OWNER);
-    assert_eq!(names.told(OTHER, &name()), None);
-    assert_eq!(names.told(OWNER, &name()), Some(0));
+    assert_eq!(names.announced(OTHER, &name()), None);
+    assert_eq!(names.announced(OWNER, &name()), Some(0));
     assert_eq!(names.want(&name(), token, true), Want::Known);
 }
 
@@ -207,7 +207,7 @@ fn holders_are_known_once() {
     holders.set(OTHER, object, true);
     holders.set(ME, object, true);
     assert_eq!(holders.of(&object), [ME, OTHER]);
-    holders.left(ME);
+    holders.remove_node(ME);
     holders.set(OTHER, object, false);
     holders.set(OTHER, object, false);
     assert!(holders.is_empty() && holders.of(&object).is_empty());
@@ -235,7 +235,7 @@ fn a_reader_asks_the_owner_and_waits_longer_each_time() {
         search.not_brought(vec![OTHER], vec![], false),
         Next::AskOwner
     );
-    assert_eq!(search.gone(), [OTHER, ME]);
+    assert_eq!(search.misses(), [OTHER, ME]);
     assert_eq!(
         search.owner_said(OwnerSaid::At { is_new: true }),
         Next::Bring
@@ -265,7 +265,7 @@ fn who_does_not_answer_is_waited_for_unless_it_can_be_reconstructed() {
     let next = search.not_brought(vec![OTHER], vec![OTHER], true);
     assert_eq!(next, Next::Reconstruct(Duration::ZERO));
     assert_eq!(search.reconstructed(), Next::Bring);
-    assert!(search.gone().is_empty());
+    assert!(search.misses().is_empty());
     // It was made just now: that takes at least as long as to wait for who made it.
     let next = search.not_brought(vec![OTHER], vec![OTHER], true);
     assert!(matches!(next, Next::Pause(..)));

@@ -21,11 +21,11 @@ use super::share::Share;
 /// What was taken from one pool. Give it back to that pool.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "what is taken from a pool must be released to it"]
-pub struct PoolAllocation(Held);
+pub struct PoolAllocation(Portion);
 
 /// What a [`PoolAllocation`] holds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Held {
+pub(super) enum Portion {
     /// Nothing any more.
     Nothing,
     /// Whole units.
@@ -37,41 +37,41 @@ pub(super) enum Held {
 }
 
 impl PoolAllocation {
-    pub(super) fn new(held: Held) -> Self {
-        Self(held)
+    pub(super) fn new(portion: Portion) -> Self {
+        Self(portion)
     }
 
     /// Ends the allocation. The caller takes what it held back.
-    pub(super) fn into_held(mut self) -> Held {
-        mem::replace(&mut self.0, Held::Nothing)
+    pub(super) fn into_portion(mut self) -> Portion {
+        mem::replace(&mut self.0, Portion::Nothing)
     }
 
     /// Whether it is whole units with ids.
     pub(super) fn is_units(&self) -> bool {
-        matches!(self.0, Held::Units(_))
+        matches!(self.0, Portion::Units(_))
     }
 
     /// Whether it is nothing.
     pub(super) fn is_nothing(&self) -> bool {
-        matches!(self.0, Held::Nothing)
+        matches!(self.0, Portion::Nothing)
     }
 
     /// How much it is.
     pub fn amount(&self) -> Amount {
         match &self.0 {
-            Held::Nothing => Amount::ZERO,
-            Held::Units(ids) => Amount::units(ids.len() as u32),
-            Held::Share(_, share) => share.amount(),
-            Held::Sum(amount) => *amount,
+            Portion::Nothing => Amount::ZERO,
+            Portion::Units(ids) => Amount::units(ids.len() as u32),
+            Portion::Share(_, share) => share.amount(),
+            Portion::Sum(amount) => *amount,
         }
     }
 
     /// The ids and how much of each; none for a pool without ids.
     pub fn ids(&self) -> impl Iterator<Item = (ResourceId, Amount)> {
         let (units, share) = match &self.0 {
-            Held::Nothing | Held::Sum(_) => (&[][..], None),
-            Held::Units(ids) => (&ids[..], None),
-            Held::Share(id, share) => (&[][..], Some((*id, share.amount()))),
+            Portion::Nothing | Portion::Sum(_) => (&[][..], None),
+            Portion::Units(ids) => (&ids[..], None),
+            Portion::Share(id, share) => (&[][..], Some((*id, share.amount()))),
         };
         units.iter().map(|id| (*id, Amount::ONE)).chain(share)
     }
@@ -80,7 +80,7 @@ impl PoolAllocation {
 impl Drop for PoolAllocation {
     fn drop(&mut self) {
         debug_assert!(
-            matches!(self.0, Held::Nothing) || std::thread::panicking(),
+            matches!(self.0, Portion::Nothing) || std::thread::panicking(),
             "an allocation was dropped without being released: {:?}",
             self.0
         );
@@ -163,7 +163,7 @@ impl Allocation {
     /// give it back to.
     pub fn abandon(self) {
         for (_, part) in self.parts {
-            part.into_held();
+            part.into_portion();
         }
     }
 
@@ -198,12 +198,12 @@ mod tests {
             let mut allocation = Allocation::nothing();
             allocation.push(
                 ResourceName::CPU,
-                PoolAllocation::new(Held::Sum(Amount::ONE)),
+                PoolAllocation::new(Portion::Sum(Amount::ONE)),
             );
             // Two of them: the second must not panic while the first one does.
             allocation.push(
                 ResourceName::MEMORY,
-                PoolAllocation::new(Held::Sum(Amount::ONE)),
+                PoolAllocation::new(Portion::Sum(Amount::ONE)),
             );
         });
         let message = *dropped.unwrap_err().downcast::<String>().unwrap();
@@ -219,7 +219,7 @@ mod tests {
         let mut allocation = Allocation::nothing();
         allocation.push(
             ResourceName::CPU,
-            PoolAllocation::new(Held::Sum(Amount::ONE)),
+            PoolAllocation::new(Portion::Sum(Amount::ONE)),
         );
         allocation.abandon();
     }
@@ -231,13 +231,13 @@ mod tests {
         let units = [0, 2].map(ResourceId::new);
         allocation.push(
             ResourceName::CPU,
-            PoolAllocation::new(Held::Units(units[..].into())),
+            PoolAllocation::new(Portion::Units(units[..].into())),
         );
-        let share = Held::Share(ResourceId::new(1), half);
+        let share = Portion::Share(ResourceId::new(1), half);
         allocation.push(ResourceName::GPU, PoolAllocation::new(share));
         allocation.push(
             ResourceName::MEMORY,
-            PoolAllocation::new(Held::Sum(Amount::units(64))),
+            PoolAllocation::new(Portion::Sum(Amount::units(64))),
         );
         let holdings = allocation.holdings();
         assert_eq!(

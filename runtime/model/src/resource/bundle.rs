@@ -10,7 +10,7 @@
 
 use smallvec::SmallVec;
 
-use super::allocation::{Allocation, Held, PoolAllocation};
+use super::allocation::{Allocation, PoolAllocation, Portion};
 use super::amount::Amount;
 use super::fit::{AcquireError, Fit, Infeasibility, PoolReport, judge};
 use super::groups::Groups;
@@ -279,40 +279,40 @@ impl Part {
             Self::Units { ids, free } => {
                 let taken = free.acquire(IndexedDemand::new(amount)?, &Groups::none())?;
                 let id = |place: ResourceId| ids[place.get() as usize];
-                match taken.into_held() {
-                    Held::Units(places) => Held::Units(places.into_iter().map(id).collect()),
-                    Held::Share(place, share) => Held::Share(id(place), share),
-                    held @ (Held::Nothing | Held::Sum(_)) => held,
+                match taken.into_portion() {
+                    Portion::Units(places) => Portion::Units(places.into_iter().map(id).collect()),
+                    Portion::Share(place, share) => Portion::Share(id(place), share),
+                    held @ (Portion::Nothing | Portion::Sum(_)) => held,
                 }
             }
             Self::Share { id, free, .. } => {
                 *free = free.checked_sub(amount)?;
-                Held::Share(*id, Share::new(amount)?)
+                Portion::Share(*id, Share::new(amount)?)
             }
             Self::Sum { free, .. } => {
                 *free = free.checked_sub(amount)?;
-                Held::Sum(amount)
+                Portion::Sum(amount)
             }
         };
         Some(PoolAllocation::new(held))
     }
 
     fn release(&mut self, name: &ResourceName, allocation: PoolAllocation) {
-        match (self, allocation.into_held()) {
-            (_, Held::Nothing) => {}
-            (Self::Units { ids, free }, Held::Units(units)) => {
+        match (self, allocation.into_portion()) {
+            (_, Portion::Nothing) => {}
+            (Self::Units { ids, free }, Portion::Units(units)) => {
                 for id in units {
                     free.give_back_unit(place(name, ids, id));
                 }
             }
-            (Self::Units { ids, free }, Held::Share(id, share)) => {
+            (Self::Units { ids, free }, Portion::Share(id, share)) => {
                 free.give_back_share(place(name, ids, id), share);
             }
-            (Self::Share { id, has, free }, Held::Share(other, share)) => {
+            (Self::Share { id, has, free }, Portion::Share(other, share)) => {
                 place(name, &[*id], other);
                 give_back(name, free, share.amount(), has.amount());
             }
-            (Self::Sum { has, free }, Held::Sum(amount)) => give_back(name, free, amount, *has),
+            (Self::Sum { has, free }, Portion::Sum(amount)) => give_back(name, free, amount, *has),
             (part, held) => panic!("{name}: {held:?} was released to a bundle with {part:?}"),
         }
     }

@@ -11,7 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
-use super::allocation::{Held, PoolAllocation};
+use super::allocation::{PoolAllocation, Portion};
 use super::amount::Amount;
 use super::groups::Groups;
 use super::id_bits::IdBits;
@@ -117,7 +117,7 @@ impl ResourceIds {
             return None;
         }
         let held = match demand {
-            IndexedDemand::Units(units) => Held::Units(self.take_units(units.get(), groups)),
+            IndexedDemand::Units(units) => Portion::Units(self.take_units(units.get(), groups)),
             IndexedDemand::Share(share) => {
                 let best = self.shares.partition_point(|(left, _)| *left < share);
                 let (left, id) = if best < self.shares.len() {
@@ -130,7 +130,7 @@ impl ResourceIds {
                 if let Some(left) = left {
                     self.put_share(left, id);
                 }
-                Held::Share(ResourceId(id), share)
+                Portion::Share(ResourceId(id), share)
             }
         };
         Some(PoolAllocation::new(held))
@@ -142,11 +142,13 @@ impl ResourceIds {
     /// # Panics
     /// If this makes more than one unit of an id, or if it was taken from a pool without ids.
     pub fn release(&mut self, allocation: PoolAllocation) {
-        match allocation.into_held() {
-            Held::Nothing => {}
-            Held::Units(ids) => ids.into_iter().for_each(|id| self.give_back_unit(id)),
-            Held::Share(id, share) => drop(self.give_back_share(id, share)),
-            Held::Sum(amount) => panic!("{amount} without ids cannot go back to a pool with ids"),
+        match allocation.into_portion() {
+            Portion::Nothing => {}
+            Portion::Units(ids) => ids.into_iter().for_each(|id| self.give_back_unit(id)),
+            Portion::Share(id, share) => drop(self.give_back_share(id, share)),
+            Portion::Sum(amount) => {
+                panic!("{amount} without ids cannot go back to a pool with ids")
+            }
         }
     }
 

@@ -302,7 +302,7 @@ mod tests {
         Request::new(amounts).unwrap()
     }
 
-    fn left(whole_ids: u32, largest: &str, load: &Load) -> (u32, String) {
+    fn free_of(whole_ids: u32, largest: &str, load: &Load) -> (u32, String) {
         let largest_share = Share::new(largest.parse().unwrap());
         let shared = largest_share.map_or(Amount::ZERO, Share::amount);
         let available = Amount::units(whole_ids).checked_add(shared).unwrap();
@@ -360,7 +360,7 @@ mod tests {
             (3, "0", &[("0.6", 1), ("0.4", 1)], 2, "0"),
         ];
         for (whole, largest, claims, whole_left, largest_left) in cases {
-            let found = left(whole, largest, &load(claims));
+            let found = free_of(whole, largest, &load(claims));
             assert_eq!(
                 found,
                 (whole_left, largest_left.into()),

@@ -7,7 +7,7 @@
 //! and what exists or is held, and the backlog is what that exceeds the capacity by. No more is
 //! given out than the capacity allows.
 
-use super::allocation::{Held, PoolAllocation};
+use super::allocation::{PoolAllocation, Portion};
 use super::amount::Amount;
 use super::amount_text::ParseAmountError;
 use super::fit::PoolReport;
@@ -145,12 +145,12 @@ impl Pool {
     /// allocation of nothing.
     pub fn acquire(&mut self, amount: Amount) -> Option<PoolAllocation> {
         match self {
-            _ if amount.is_zero() => Some(PoolAllocation::new(Held::Nothing)),
+            _ if amount.is_zero() => Some(PoolAllocation::new(Portion::Nothing)),
             Self::Indexed(pool) => pool.acquire(IndexedDemand::new(amount)?),
             Self::Sum(pool) => {
                 let held = pool.held.checked_add(amount);
                 pool.held = held.filter(|held| *held <= pool.capacity)?;
-                Some(PoolAllocation::new(Held::Sum(amount)))
+                Some(PoolAllocation::new(Portion::Sum(amount)))
             }
         }
     }
@@ -168,18 +168,18 @@ impl Pool {
     /// # Panics
     /// If it was not taken from this pool, as far as that shows.
     pub fn release(&mut self, allocation: PoolAllocation) {
-        match (self, allocation.into_held()) {
-            (_, Held::Nothing) => {}
-            (Self::Indexed(pool), Held::Units(ids)) => {
+        match (self, allocation.into_portion()) {
+            (_, Portion::Nothing) => {}
+            (Self::Indexed(pool), Portion::Units(ids)) => {
                 ids.into_iter().for_each(|id| pool.release_unit(id));
             }
-            (Self::Indexed(pool), Held::Share(id, share)) => pool.release_share(id, share),
-            (Self::Sum(pool), Held::Sum(amount)) => {
+            (Self::Indexed(pool), Portion::Share(id, share)) => pool.release_share(id, share),
+            (Self::Sum(pool), Portion::Sum(amount)) => {
                 let held = pool.held.checked_sub(amount);
                 pool.held = held.expect("more was released than was taken");
             }
-            (Self::Indexed(_), held @ Held::Sum(_))
-            | (Self::Sum(_), held @ (Held::Units(_) | Held::Share(..))) => {
+            (Self::Indexed(_), held @ Portion::Sum(_))
+            | (Self::Sum(_), held @ (Portion::Units(_) | Portion::Share(..))) => {
                 panic!("{held:?} was released to a pool of the other kind")
             }
         }

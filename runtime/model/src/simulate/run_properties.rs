@@ -159,7 +159,7 @@ fn scenarios() -> impl Strategy<Value = Json> {
 
 /// What the trace says of a task.
 #[derive(Default)]
-struct Seen {
+struct TaskHistory {
     submits: u32,
     starts: u32,
     retries: u32,
@@ -173,14 +173,14 @@ struct Seen {
 }
 
 /// Follows the lines and checks each against those before it.
-fn check(scenario: &Json, lines: &[Json]) -> BTreeMap<String, Seen> {
+fn check(scenario: &Json, lines: &[Json]) -> BTreeMap<String, TaskHistory> {
     let tasks: BTreeMap<&str, &Json> = scenario["tasks"]
         .as_array()
         .unwrap()
         .iter()
         .map(|task| (task["name"].as_str().unwrap(), task))
         .collect();
-    let mut seen: BTreeMap<String, Seen> = BTreeMap::new();
+    let mut seen: BTreeMap<String, TaskHistory> = BTreeMap::new();
     let mut held: BTreeMap<(String, String, u64), u64> = BTreeMap::new();
     let mut last_ms = 0;
     for line in lines {
@@ -191,7 +191,7 @@ fn check(scenario: &Json, lines: &[Json]) -> BTreeMap<String, Seen> {
         let (entry, _) = name.rsplit_once('-').unwrap();
         let of_file = tasks[entry];
         // When the last of those that it comes after finished; `None` if one has not.
-        let free_at = |seen: &BTreeMap<String, Seen>| {
+        let free_at = |seen: &BTreeMap<String, TaskHistory>| {
             let Some(before) = of_file["after"][0].as_str() else {
                 return Some(0);
             };
@@ -280,7 +280,7 @@ proptest! {
         prop_assert_eq!(&trace(&scenario).0, &text);
         let seen = check(&scenario, &parsed(&text));
 
-        let count = |of: fn(&Seen) -> u32| -> u64 {
+        let count = |of: fn(&TaskHistory) -> u32| -> u64 {
             seen.values().map(|task| u64::from(of(task))).sum()
         };
         let counts = summary.counts;
@@ -306,7 +306,7 @@ proptest! {
         let (mut infeasible, mut grouped) = (0, 0);
         for task in scenario["tasks"].as_array().unwrap() {
             let before = task["after"][0].as_str();
-            let is_unfinished = |(name, other): (&String, &Seen)| {
+            let is_unfinished = |(name, other): (&String, &TaskHistory)| {
                 let of_entry = name.rsplit_once('-').map(|(entry, _)| entry);
                 of_entry == before && other.finished_at.is_none()
             };

@@ -154,7 +154,7 @@ fn task_row() -> TaskRow {
         age_ms: 300,
         node: "m".into(),
         inputs: vec![object()],
-        held: vec![held()],
+        held: vec![held_resource()],
         run: Some(Run {
             waited_us: 1,
             ran_us: Some(2),
@@ -173,8 +173,8 @@ fn task_row() -> TaskRow {
     }
 }
 
-fn held() -> Held {
-    Held {
+fn held_resource() -> HeldResource {
+    HeldResource {
         name: ResourceName::CPU,
         steps: 10_000,
         units: vec![(0, 5000)],
@@ -771,7 +771,7 @@ fn responses_about_tasks() {
         result: Err((&TaskError::Arguments("x".into())).into()),
         waited_us: 1,
         ran_us: 2,
-        held: vec![held()],
+        held: vec![held_resource()],
         memory_peak_bytes: 3,
         stderr_tail: "e".into(),
         attempt: 4,

@@ -64,8 +64,8 @@ pub use view::{
     ServiceRow, Silent, StoreStatus, TaskDetail, TaskRow,
 };
 pub use work::{
-    Argument, Call, Create, CreateGroup, Dir, Entry, Grants, Held, Input, Job, Limits, Listen, Net,
-    ObjectRef, Output, Report, Serve, SetResource, Submit, Terms, Wishes,
+    Argument, Call, Create, CreateGroup, Dir, Entry, Grants, HeldResource, Input, Job, Limits,
+    Listen, Net, ObjectRef, Output, Report, Serve, SetResource, Submit, Terms, Wishes,
 };
 
 use crate::fairness::TenantName;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::failure::WireError;
 use super::tenancy::{AccessRow, AuditRow, DueRow, TenantRow, TokenRow};
-use super::work::Held;
+use super::work::HeldResource;
 use crate::fairness::TenantName;
 use crate::group::GroupKind;
 use crate::id::{ActorId, Digest, DriverId, GroupId, NodeId, ObjectId, TaskId};
@@ -99,7 +99,7 @@ pub struct TaskRow {
     /// The objects that it was given as arguments or waits for: the first [`TaskRow::MOST_INPUTS`].
     pub inputs: Vec<ObjectId>,
     /// What it holds; what it held if it has ended.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldResource>,
     /// How it ran, if it has ended and did.
     pub run: Option<Run>,
     /// How it failed, for people: the first line.

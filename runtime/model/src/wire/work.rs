@@ -424,7 +424,7 @@ pub struct Report {
     /// How long it ran, in microseconds.
     pub ran_us: u64,
     /// What it held while it ran.
-    pub held: Vec<Held>,
+    pub held: Vec<HeldResource>,
     /// The most its memories and tables came to, in bytes; 0 if it failed.
     pub memory_peak_bytes: u64,
     /// The end of what it wrote to standard error, if it failed.
@@ -435,7 +435,7 @@ pub struct Report {
 
 /// What a task held of one resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct HeldResource {
     /// The resource.
     pub name: ResourceName,
     /// How much, in 1/10,000 of a unit.

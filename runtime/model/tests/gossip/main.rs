@@ -239,8 +239,8 @@ fn too_many_tenants_are_left_out() {
 #[test]
 fn a_node_that_hears_of_a_view_it_has_not_published_outdoes_it() {
     let mut world = cluster(1, 12);
-    let known = world.nodes[&id(1)].gossip.known(id(0)).unwrap();
-    let lie = wasmrun_model::gossip::Known {
+    let known = world.nodes[&id(1)].gossip.version_of(id(0)).unwrap();
+    let lie = wasmrun_model::gossip::ViewVersion {
         version: known.version + 1_000,
         ..known
     };
@@ -253,7 +253,7 @@ fn a_node_that_hears_of_a_view_it_has_not_published_outdoes_it() {
         },
     );
     world.run_for(Duration::from_secs(2));
-    let known = world.nodes[&id(1)].gossip.known(id(0)).unwrap();
+    let known = world.nodes[&id(1)].gossip.version_of(id(0)).unwrap();
     assert_eq!(known.version, lie.version + 1);
     assert_eq!(world.lacking(), None);
 }
@@ -272,7 +272,7 @@ fn spoilt_messages_do_no_harm() {
             Message::Compare(vec![Default::default(); 3]),
             Message::Digest(
                 (0..12)
-                    .filter_map(|n| world.nodes[&id(0)].gossip.known(id(n)))
+                    .filter_map(|n| world.nodes[&id(0)].gossip.version_of(id(n)))
                     .collect(),
             ),
         ];

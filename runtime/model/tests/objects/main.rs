@@ -28,7 +28,7 @@ fn objects_across_nodes() {
     let seeds = number("WASMRUN_SEEDS").unwrap_or(if first.is_some() { 1 } else { 200 });
     let first = first.unwrap_or(1);
     let is_traced = seeds == 1;
-    let mut seen = world::Seen::default();
+    let mut seen = world::Coverage::default();
     for seed in first..first + seeds {
         let run = || {
             let (trace, seen) = World::new(seed, is_traced).run();

@@ -33,7 +33,7 @@ pub struct Home {
     pub store: RefCell<BTreeMap<ObjectId, u32>>,
     pub todo: RefCell<Vec<Todo>>,
     /// Who is there, and what is kept for each.
-    pub peers: RefCell<Peers<Held, Rc<Value>>>,
+    pub peers: RefCell<Peers<Loan, Rc<Value>>>,
     /// What is at other nodes, or was.
     pub remotes: RefCell<Vec<Weak<Value>>>,
     pub cells: Plain<usize>,
@@ -117,9 +117,9 @@ impl Drop for Cell {
 
 /// What is kept for another node.
 #[derive(Debug, Clone)]
-pub struct Held(pub Rc<Cell>);
+pub struct Loan(pub Rc<Cell>);
 
-impl PartialEq for Held {
+impl PartialEq for Loan {
     fn eq(&self, other: &Self) -> bool {
         Rc::ptr_eq(&self.0, &other.0)
     }
@@ -274,7 +274,7 @@ impl Ingredient {
 
 impl Recipe {
     /// How to make what it is made of and what is not there any more.
-    pub fn gone(&self) -> impl Iterator<Item = &Rc<Recipe>> {
+    pub fn missing_inputs(&self) -> impl Iterator<Item = &Rc<Recipe>> {
         self.args.iter().filter_map(|arg| match arg {
             Ingredient::Result(before, cell) if cell.strong_count() == 0 => Some(before),
             _ => None,
@@ -299,24 +299,24 @@ pub enum Body {
     },
 }
 
-pub type Told = Result<Carried, Failure>;
+pub type CarriedResult = Result<Carried, Failure>;
 
 #[derive(Debug, Clone)]
 pub enum Message {
     Place {
         task: TaskId,
         attempt: u32,
-        args: Vec<(ObjectName, Option<Told>)>,
+        args: Vec<(ObjectName, Option<CarriedResult>)>,
         does: Does,
     },
     Settled {
         task: TaskId,
         attempt: u32,
-        result: Told,
+        result: CarriedResult,
     },
     Want(ObjectName),
     /// `None`: nobody has it.
-    Made(ObjectName, Option<Told>),
+    Made(ObjectName, Option<CarriedResult>),
     Release(ObjectName, u64),
     Holding(ObjectId, bool),
     Drop(ObjectId),
@@ -327,7 +327,7 @@ pub enum Message {
 impl Message {
     /// The objects that are lent with it.
     pub fn lends(&self) -> Vec<ObjectName> {
-        let of = |told: &Told| told.as_ref().map_or(Vec::new(), |it| it.names.clone());
+        let of = |told: &CarriedResult| told.as_ref().map_or(Vec::new(), |it| it.names.clone());
         match self {
             Self::Place { args, .. } => {
                 let along = args.iter().filter_map(|(_, told)| told.as_ref());

@@ -98,7 +98,7 @@ impl Node {
 
 /// What has happened in all seeds: all of it should.
 #[derive(Default, Clone, Copy, Debug)]
-pub struct Seen {
+pub struct Coverage {
     pub reads: u64,
     pub brought: u64,
     pub reconstructed: u64,
@@ -113,7 +113,7 @@ pub struct Seen {
     pub reborn: u64,
 }
 
-impl Seen {
+impl Coverage {
     pub fn add(&mut self, other: &Self) {
         for (sum, more) in self.all().into_iter().zip((*other).clone().all()) {
             *sum += *more;
@@ -157,7 +157,7 @@ pub struct World {
     has_ended: bool,
     trace: DefaultHasher,
     steps: u64,
-    seen: Seen,
+    seen: Coverage,
 }
 
 const FAULTS_UNTIL: Duration = Duration::from_secs(12);
@@ -181,7 +181,7 @@ impl World {
             has_ended: false,
             trace: DefaultHasher::new(),
             steps: 0,
-            seen: Seen::default(),
+            seen: Coverage::default(),
             random,
         };
         for node in 0..count {
@@ -230,7 +230,7 @@ impl World {
     }
 
     /// Runs until nothing happens any more. A hash of everything that has happened.
-    pub fn run(mut self) -> (u64, Seen) {
+    pub fn run(mut self) -> (u64, Coverage) {
         while let Some(((at, _), coming)) = self.coming.pop_first() {
             self.now = at;
             self.steps += 1;

@@ -360,7 +360,7 @@ impl Exchange {
         }
         let mut foreign = self.actors.foreign.lock();
         for known in foreign.values_mut() {
-            known.lenders.left(node);
+            known.lenders.remove_node(node);
         }
         let of_it = foreign.keys().filter(|name| name.owner == node);
         let of_it: Vec<ActorName> = of_it.copied().collect();

@@ -154,7 +154,7 @@ impl Exchange {
             Reference::Task(cell) => cell.has_ended() && !matches!(cell.work, Work::Elsewhere(_)),
             Reference::Actor(_) => false,
         };
-        let made = peers.lent().filter(|(.., kept)| kept.iter().any(is_made));
+        let made = peers.loans().filter(|(.., kept)| kept.iter().any(is_made));
         made.map(|(node, name, _)| (node, *name)).collect()
     }
 
@@ -387,7 +387,7 @@ impl Exchange {
         let (name, ty) = (made.name, made.ty);
         let result = made.result.map_err(TaskError::from);
         let result = result.and_then(|carried| self.take(from, carried));
-        let cell = self.borrowed.foreign.lock().told(from, &name);
+        let cell = self.borrowed.foreign.lock().announced(from, &name);
         self.end_made(cell, ty, result);
     }
 
@@ -421,7 +421,7 @@ impl Exchange {
 
     /// A node is gone, and its copies with it.
     pub(super) fn lost_holder(&self, node: NodeId) {
-        self.borrowed.holders.lock().left(node);
+        self.borrowed.holders.lock().remove_node(node);
     }
 
     /// An incarnation of a node is gone. Its objects that have not come here are lost.

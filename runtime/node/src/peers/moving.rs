@@ -200,7 +200,7 @@ impl Exchange {
     /// What others need that is here, in order.
     fn leaving(&self) -> Vec<Leaving> {
         let peers = self.peers.lock();
-        let kept = peers.kept();
+        let kept = peers.results();
         let kept = kept.map(|(owner, object, _)| Leaving::Kept(owner, *object));
         let mut all: Vec<Leaving> = kept.collect();
         drop(peers);

@@ -159,9 +159,10 @@ impl Exchange {
         loop {
             let lacking = |recipe: &Arc<Recipe>| {
                 // Not both locks at a time: `submit_again` takes them the other way round.
-                let gone = recipe.gone();
+                let missing = recipe.missing_inputs();
                 let reconstructing = self.reconstructing.0.lock();
-                gone.into_iter()
+                missing
+                    .into_iter()
                     .find(|it| !reconstructing.contains_key(&it.id))
             };
             let recipe = path.next(lacking).clone();

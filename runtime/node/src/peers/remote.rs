@@ -227,9 +227,9 @@ impl Remote {
                 },
                 Next::AskOwner => {
                     let exchange = self.exchange.upgrade().ok_or_else(lost)?;
-                    let said = match exchange.ask_where(self, search.gone()).await {
+                    let said = match exchange.ask_where(self, search.misses()).await {
                         Ok(found) => {
-                            let gone = search.gone();
+                            let gone = search.misses();
                             let is_new = !found.iter().all(|holder| gone.contains(holder));
                             *self.holders.lock() = found;
                             OwnerSaid::At { is_new }
@@ -262,7 +262,7 @@ impl Remote {
         }
         drop(stalled);
         let exchange = self.exchange.upgrade().ok_or_else(lost)?;
-        Err(LoadError::Lost(exchange.lost(self, search.gone())))
+        Err(LoadError::Lost(exchange.lost(self, search.misses())))
     }
 
     /// Brings it from one of those who have it, as far as is known. Else what is to be done next.
@@ -283,7 +283,7 @@ impl Remote {
             form: self.form,
             len: self.len,
         };
-        let brought = exchange.bring(wanted, holders, search.gone()).await?;
+        let brought = exchange.bring(wanted, holders, search.misses()).await?;
         if let Some(view) = brought.view {
             *self.here.lock() = Some(view.object().clone());
             if self.owner != exchange.me {

@@ -268,7 +268,7 @@ impl Recipe {
     }
 
     /// How to make those results of which it is made and that are not there any more.
-    pub(crate) fn gone(&self) -> Vec<Arc<Self>> {
+    pub(crate) fn missing_inputs(&self) -> Vec<Arc<Self>> {
         let kept = self.kept.lock();
         let values = kept.as_ref().map_or(&[][..], |kept| &kept.values);
         let gone = values.iter().filter_map(|value| match value {

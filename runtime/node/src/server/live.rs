@@ -11,7 +11,7 @@ use std::sync::Arc;
 use wasmrun_model::id::{DriverId, IdPrefix, TaskId};
 use wasmrun_model::task::Phase;
 use wasmrun_model::units::ms;
-use wasmrun_model::wire::{Held, TaskRow};
+use wasmrun_model::wire::{HeldResource, TaskRow};
 
 use super::Inner;
 use super::rows::Wanted;
@@ -203,8 +203,8 @@ pub(super) fn live_row(inner: &Inner, ledger: &Ledger, cell: &TaskCell) -> TaskR
 }
 
 /// What is held, as rows have it.
-pub(super) fn held(held: &wasmrun_engine::HeldResource) -> Held {
-    Held {
+pub(super) fn held(held: &wasmrun_engine::HeldResource) -> HeldResource {
+    HeldResource {
         name: held.name.clone(),
         steps: held.amount,
         units: held.units.clone(),

@@ -131,7 +131,7 @@ impl Follower {
 }
 
 fn to_wire(report: &Report) -> wire::Report {
-    let held = report.held.iter().map(|held| wire::Held {
+    let held = report.held.iter().map(|held| wire::HeldResource {
         name: held.name.clone(),
         steps: held.amount,
         units: held.units.clone(),

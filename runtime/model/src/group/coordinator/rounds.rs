@@ -6,7 +6,13 @@ use super::*;
 
 impl<N: Copy + Ord> Coordinator<N> {
     /// A node says which bundles it has that an owner before has left.
-    pub(super) fn held(&mut self, now: Instant, node: N, round: Round, bundles: &[(u32, Round)]) {
+    pub(super) fn handle_holds(
+        &mut self,
+        now: Instant,
+        node: N,
+        round: Round,
+        bundles: &[(u32, Round)],
+    ) {
         let Some(taken_over) = &mut self.taken_over else {
             return;
         };

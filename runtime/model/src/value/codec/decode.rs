@@ -458,7 +458,7 @@ impl<'a> Reader<'a> {
     fn length(&mut self) -> Result<usize, Fail> {
         let offset = self.at;
         let claimed = self.varint(64)?;
-        let left = self.left();
+        let left = self.remaining();
         if claimed > left as u64 {
             return fail(offset, DecodeFault::Length { claimed, left });
         }
@@ -531,7 +531,7 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, count: u64) -> Result<&'a [u8], Fail> {
-        let left = self.left();
+        let left = self.remaining();
         if count > left as u64 {
             return fail(
                 self.at,
@@ -546,7 +546,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn left(&self) -> usize {
+    fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
 
@@ -568,7 +568,7 @@ impl<'a> Reader<'a> {
     }
 
     fn end(&self) -> Result<(), Fail> {
-        match self.left() {
+        match self.remaining() {
             0 => Ok(()),
             count => fail(self.at, DecodeFault::Trailing { count }),
         }

@@ -9,8 +9,8 @@ use wasmrun_model::reference::{Answer, Keepers, Peers, Taken, Token, Want};
 
 use super::{Coming, Link, World};
 use crate::things::{
-    Body, Bytes, Carried, Cell, Copy, Ended, Failure, Held, Message, Remote, Todo, Told, Value,
-    at_of, node_id,
+    Body, Bytes, Carried, CarriedResult, Cell, Copy, Ended, Failure, Loan, Message, Remote, Todo,
+    Value, at_of, node_id,
 };
 
 /// How long a name may come before its owner is known.
@@ -18,12 +18,12 @@ const UNKNOWN: Duration = Duration::from_secs(10);
 
 impl World {
     /// Who is there for a node, and what it keeps for each. Nothing is to be dropped as long as this is borrowed.
-    pub(super) fn peers(&self, at: usize) -> RefMut<'_, Peers<Held, Rc<Value>>> {
+    pub(super) fn peers(&self, at: usize) -> RefMut<'_, Peers<Loan, Rc<Value>>> {
         self.nodes[at].home.peers.borrow_mut()
     }
 
     /// What of a node's somebody was told this name of.
-    pub(super) fn lent_as(&self, at: usize, name: &ObjectName) -> Option<Held> {
+    pub(super) fn lent_as(&self, at: usize, name: &ObjectName) -> Option<Loan> {
         self.peers(at).lent_as(name).cloned()
     }
 
@@ -52,7 +52,7 @@ impl World {
         let dropped = it.home.peers.borrow_mut().left(id);
         self.tasks_left(at, node);
         let it = &mut self.nodes[at];
-        it.holders.left(id);
+        it.holders.remove_node(id);
         let over: Vec<_> = it
             .borrowed
             .left(id)
@@ -147,7 +147,7 @@ impl World {
                 drop(dropped);
             }
             Message::Lend(name) => {
-                if let Some(Held(cell)) = self.lent_as(at, &name) {
+                if let Some(Loan(cell)) = self.lent_as(at, &name) {
                     self.lend(at, id, &cell);
                     self.say(at, id, Message::Lent(name));
                 }
@@ -157,7 +157,7 @@ impl World {
     }
 
     pub(super) fn lend(&mut self, at: usize, to: NodeId, cell: &Rc<Cell>) -> ObjectName {
-        let held = Held(cell.clone());
+        let held = Loan(cell.clone());
         self.peers(at).lend(to, cell.name, held);
         cell.name
     }
@@ -235,7 +235,7 @@ impl World {
     fn wanted(&mut self, at: usize, by: usize, name: ObjectName) {
         match self.lent_as(at, &name) {
             None => self.say(at, node_id(by), Message::Made(name, None)),
-            Some(Held(cell)) => {
+            Some(Loan(cell)) => {
                 self.want(at, &cell);
                 self.nodes[at].watching.push((by, cell));
             }
@@ -243,7 +243,7 @@ impl World {
     }
 
     /// What became of an object, for a node that wants to know.
-    pub(super) fn tell(&mut self, at: usize, to: NodeId, cell: &Cell) -> Told {
+    pub(super) fn tell(&mut self, at: usize, to: NodeId, cell: &Cell) -> CarriedResult {
         let value = cell.result().expect("it has ended")?;
         Ok(self.carry(at, to, &value))
     }
@@ -254,7 +254,7 @@ impl World {
         at: usize,
         from: usize,
         name: ObjectName,
-        told: Option<Told>,
+        told: Option<CarriedResult>,
         is_along: bool,
     ) {
         let is_gone = told.is_none();
@@ -266,7 +266,7 @@ impl World {
         };
         let borrowed = &mut self.nodes[at].borrowed;
         let cell = match is_along {
-            true => borrowed.told(node_id(from), &name),
+            true => borrowed.announced(node_id(from), &name),
             false => borrowed.answered(node_id(from), &name, answer),
         };
         let Some(cell) = cell.and_then(|cell| cell.upgrade()) else {

@@ -28,7 +28,7 @@ impl World {
         };
         let me = node_id(to);
         let peers = sender.home.peers.borrow();
-        let mut kept = peers.lent().filter(|(to, it, _)| *to == me && *it == name);
+        let mut kept = peers.loans().filter(|(to, it, _)| *to == me && *it == name);
         let mut is_kept = || kept.any(|(_, _, kept)| kept.iter().any(|it| !it.0.is_broken.get()));
         is_now && lives(from) && lives(to) && is_kept()
     }
@@ -78,7 +78,7 @@ impl World {
         }
         for (lender, it) in self.nodes.iter().enumerate() {
             let peers = it.home.peers.borrow();
-            for (to, name, _) in peers.lent() {
+            for (to, name, _) in peers.loans() {
                 let to = at_of(to);
                 let other = &self.nodes[to];
                 let is_known = |one: usize, two: usize| {
@@ -110,7 +110,7 @@ impl World {
                     let is_now = other.is_up && it.known.get(&keeper) == Some(&other.incarnation);
                     let is_known = other.known.get(&at) == Some(&it.incarnation);
                     let peers = other.home.peers.borrow();
-                    let mut kept = peers.kept();
+                    let mut kept = peers.results();
                     let is_kept = kept.any(|(of, id, _)| of == node_id(at) && *id == remote.id);
                     let id = remote.id;
                     assert!(
@@ -175,14 +175,14 @@ impl World {
             let reconstructing = it.reconstructing.keys().map(|task| format!("{task} again"));
             let peers = it.home.peers.borrow();
             let lent = peers
-                .lent()
+                .loans()
                 .map(|(to, name, _)| format!("{} lent to {}", name.id, at_of(to)));
             let names = it.borrowed.iter().map(|(name, _, lenders)| {
                 let of: Vec<_> = lenders.iter().map(at_of).collect();
                 format!("{} of {of:?}", name.id)
             });
             let kept = peers
-                .kept()
+                .results()
                 .map(|(of, id, _)| format!("{id} kept for {}", at_of(of)));
             let store = it.home.store.borrow();
             let bytes = store.keys().map(|id| format!("bytes of {id}"));

@@ -8,7 +8,7 @@ use wasmrun_model::reference::{Next, OwnerSaid, Search};
 
 use super::{Coming, World};
 use crate::things::{
-    Body, Bytes, Cell, Copy, Failure, Held, Message, Remote, Value, at_of, node_id,
+    Body, Bytes, Cell, Copy, Failure, Loan, Message, Remote, Value, at_of, node_id,
 };
 
 /// Who reads.
@@ -139,7 +139,7 @@ impl World {
     fn bring(&mut self, at: usize, number: u64) {
         let me = node_id(at);
         let reader = &self.nodes[at].readers[&number];
-        let (remote, mut gone) = (reader.remote(), reader.search.gone().to_vec());
+        let (remote, mut gone) = (reader.remote(), reader.search.misses().to_vec());
         let (id, owner) = (remote.id, remote.owner);
         let mut holders = remote.holders.borrow().clone();
         if owner == me {
@@ -181,7 +181,7 @@ impl World {
     fn ask(&mut self, at: usize, number: u64) {
         let reader = self.nodes[at].readers.get_mut(&number).expect("it asks");
         let (name, cell) = (reader.cell.name, reader.cell.clone());
-        let gone = reader.search.gone().to_vec();
+        let gone = reader.search.misses().to_vec();
         let owner = at_of(reader.remote().owner);
         let known = self.nodes[at].known.get(&owner).copied();
         let Some(known) = known else {
@@ -198,7 +198,7 @@ impl World {
             self.nodes[owner].holders.set(*holder, name.id, false);
         }
         let found = self.lent_as(owner, &name);
-        let Some((Held(found), Some(Ok(value)))) = found.map(|it| (it.clone(), it.0.result()))
+        let Some((Loan(found), Some(Ok(value)))) = found.map(|it| (it.clone(), it.0.result()))
         else {
             assert!(
                 cell.is_broken.get(),
@@ -230,7 +230,7 @@ impl World {
 
     fn owner_said(&mut self, at: usize, number: u64, holders: Vec<NodeId>) {
         let reader = self.nodes[at].readers.get_mut(&number).expect("it asks");
-        let gone = reader.search.gone();
+        let gone = reader.search.misses();
         let is_new = !holders.iter().all(|it| gone.contains(it));
         reader.remote().holders.replace(holders);
         let next = reader.search.owner_said(OwnerSaid::At { is_new });
@@ -251,7 +251,7 @@ impl World {
         }
         let Some(recipe) = origin else {
             self.check_gone(at, id, &had);
-            return self.end_reader(at, number, Err(Self::gone(id, had)));
+            return self.end_reader(at, number, Err(Self::unrecoverable(id, had)));
         };
         self.seen.reconstructed += 1;
         let (cell, again) = self.run_again(at, recipe);

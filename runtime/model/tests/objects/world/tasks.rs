@@ -8,7 +8,9 @@ use wasmrun_model::reference::Path;
 
 use super::readers::Done;
 use super::{Coming, World};
-use crate::things::{Body, Cell, Does, Ended, Failure, Ingredient, Message, Recipe, Told, node_id};
+use crate::things::{
+    Body, CarriedResult, Cell, Does, Ended, Failure, Ingredient, Message, Recipe, node_id,
+};
 
 /// The attempts of a task that runs again come after those of the time before.
 const MOST_ATTEMPTS: u32 = 1_000;
@@ -124,7 +126,7 @@ impl World {
         from: usize,
         task: TaskId,
         attempt: u32,
-        args: Vec<(ObjectName, Option<Told>)>,
+        args: Vec<(ObjectName, Option<CarriedResult>)>,
         does: Does,
     ) {
         // All of them before the first error: each was kept for us.
@@ -358,8 +360,9 @@ impl World {
         loop {
             let reconstructing = &self.nodes[at].reconstructing;
             let lacking = |it: &Rc<Recipe>| {
-                let mut gone = it.gone();
-                gone.find(|before| !reconstructing.contains_key(&before.task))
+                let mut missing = it.missing_inputs();
+                missing
+                    .find(|before| !reconstructing.contains_key(&before.task))
                     .cloned()
             };
             let recipe = path.next(lacking).clone();
@@ -410,7 +413,7 @@ impl World {
     }
 
     /// Who has had it, for people.
-    pub(super) fn gone(id: ObjectId, had: Vec<NodeId>) -> Failure {
+    pub(super) fn unrecoverable(id: ObjectId, had: Vec<NodeId>) -> Failure {
         Failure::Gone { id, had }
     }
 }

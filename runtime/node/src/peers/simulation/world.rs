@@ -589,7 +589,7 @@ impl Exchange {
         assert!(given.is_empty(), "{me} keeps arguments for {given:?}");
         assert!(self.arriving.lock().is_empty(), "{me}: attempts arrive");
         let peers = self.peers.lock();
-        let lent: Vec<_> = peers.lent().map(|(to, name, _)| (to, *name)).collect();
+        let lent: Vec<_> = peers.loans().map(|(to, name, _)| (to, *name)).collect();
         assert!(lent.is_empty(), "{me} keeps objects for others: {lent:?}");
         assert!(peers.is_empty(), "{me}: results");
         drop(peers);
