@@ -48,7 +48,7 @@ struct Outgoing {
     hosts: Arc<[HttpHost]>,
     tenant: TenantName,
     open: Arc<Semaphore>,
-    told: Arc<Told>,
+    refusals: Arc<RefusalLog>,
 }
 
 impl Http {
@@ -61,7 +61,7 @@ impl Http {
                 hosts: hosts.into(),
                 tenant,
                 open: Arc::new(Semaphore::new(MOST_REQUESTS)),
-                told: Arc::new(Told {
+                refusals: Arc::new(RefusalLog {
                     output,
                     left: Semaphore::new(MOST_TOLD),
                 }),
@@ -76,12 +76,12 @@ impl Http {
 }
 
 /// The lines that a sandbox's log gets about requests that were refused.
-pub(crate) struct Told {
+pub(crate) struct RefusalLog {
     output: Arc<TaskOutput>,
     left: Semaphore,
 }
 
-impl Told {
+impl RefusalLog {
     fn say(&self, refused: &Refused) {
         if let Ok(permit) = self.left.try_acquire() {
             permit.forget();
@@ -193,7 +193,7 @@ pub(crate) struct Sending {
     pub(crate) target: Target,
     pub(crate) hosts: Arc<[HttpHost]>,
     pub(crate) tenant: TenantName,
-    pub(crate) told: Arc<Told>,
+    pub(crate) refusals: Arc<RefusalLog>,
     pub(crate) open: Arc<Semaphore>,
     pub(crate) connect: Duration,
     pub(crate) first_byte: Duration,
@@ -202,7 +202,7 @@ pub(crate) struct Sending {
 
 impl Sending {
     pub(crate) fn refuse(&self, refused: &Refused) -> Error {
-        self.told.say(refused);
+        self.refusals.say(refused);
         refused.into()
     }
 
@@ -239,7 +239,7 @@ impl WasiHttpHooks for Outgoing {
             target,
             hosts: self.hosts.clone(),
             tenant: self.tenant.clone(),
-            told: self.told.clone(),
+            refusals: self.refusals.clone(),
             open: self.open.clone(),
             connect: within(options.connect_timeout, CONNECT_TIME),
             first_byte: within(options.first_byte_timeout, SILENT_TIME),

@@ -67,8 +67,8 @@ pub use crate::module::{Entry, Function, FunctionIndex, LookupError, Module, Pro
 pub use crate::run::{Invocation, Outcome};
 pub use crate::secret_files::{SecretFile, sweep as sweep_secrets};
 pub use crate::services::{
-    Alone, Given, HandleSlot, Pages, Pause, Readable, ServiceError, Services, Spares, Waiting,
-    Wishes,
+    Alone, GuestArgument, HandleSlot, Pages, Pause, Readable, ServiceError, Services, Spares,
+    Waiting, Wishes,
 };
 pub use crate::state::{DirGrant, GrantError, Grants, HeldResource, NetGrant, TaskContext};
 pub use crate::stdio::TaskOutput;

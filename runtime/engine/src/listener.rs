@@ -66,7 +66,7 @@ impl Listener {
     }
 
     /// What is written is kept, and a listener gets it too.
-    pub fn kept(log: Arc<dyn OutputLog>, listener: Option<Self>) -> Self {
+    pub fn with_log(log: Arc<dyn OutputLog>, listener: Option<Self>) -> Self {
         let listener = listener.unwrap_or_else(|| Self::new(0, mpsc::channel(1).0));
         Self {
             log: Some(log),

@@ -60,7 +60,7 @@ pub struct HandleSlot(pub u32);
 
 /// An argument of a task or call that a guest starts.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Given {
+pub enum GuestArgument {
     /// A value, encoded by its parameter's type; not checked yet.
     Value(Vec<u8>),
     /// An object that the guest has a handle to.
@@ -156,7 +156,7 @@ pub trait Services: Send + Sync {
     fn spawn(
         &self,
         function: FunctionIndex,
-        arguments: Vec<Given>,
+        arguments: Vec<GuestArgument>,
         wishes: Wishes,
     ) -> Result<HandleSlot, ServiceError>;
 
@@ -164,7 +164,7 @@ pub trait Services: Send + Sync {
     fn create(
         &self,
         class: ClassIndex,
-        arguments: Vec<Given>,
+        arguments: Vec<GuestArgument>,
         wishes: Wishes,
     ) -> Waiting<'_, HandleSlot>;
 
@@ -176,7 +176,7 @@ pub trait Services: Send + Sync {
         &self,
         actor: HandleSlot,
         method: &str,
-        arguments: Vec<Given>,
+        arguments: Vec<GuestArgument>,
         time_limit: Option<Duration>,
     ) -> Result<HandleSlot, ServiceError>;
 
@@ -246,13 +246,13 @@ impl Services for Alone {
     fn spawn(
         &self,
         _: FunctionIndex,
-        _: Vec<Given>,
+        _: Vec<GuestArgument>,
         _: Wishes,
     ) -> Result<HandleSlot, ServiceError> {
         Self::refuse()
     }
 
-    fn create(&self, _: ClassIndex, _: Vec<Given>, _: Wishes) -> Waiting<'_, HandleSlot> {
+    fn create(&self, _: ClassIndex, _: Vec<GuestArgument>, _: Wishes) -> Waiting<'_, HandleSlot> {
         Box::pin(async { Self::refuse() })
     }
 
@@ -264,7 +264,7 @@ impl Services for Alone {
         &self,
         _: HandleSlot,
         _: &str,
-        _: Vec<Given>,
+        _: Vec<GuestArgument>,
         _: Option<Duration>,
     ) -> Result<HandleSlot, ServiceError> {
         Self::refuse()

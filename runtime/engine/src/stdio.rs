@@ -561,7 +561,7 @@ mod tests {
     fn what_is_kept_is_written_also_when_nobody_listens() {
         in_tokio(async {
             let (log, (chunks, mut heard)) = (Arc::<Count>::default(), mpsc::channel(1));
-            let listener = Listener::kept(log.clone(), Some(Listener::new(7, chunks)));
+            let listener = Listener::with_log(log.clone(), Some(Listener::new(7, chunks)));
             let output = TaskOutput::of_attempt(2, 1 << 30, Some(listener));
             let mut writer = writer(&output);
             assert!(writer.put("heard".into()).is_ok());
@@ -575,7 +575,7 @@ mod tests {
             assert!(writer.write("x".into()).is_ok());
             writer.blocking_write_and_flush("y".into()).await.unwrap();
             assert_eq!(log.0.load(Ordering::Relaxed), 4);
-            let alone = Listener::kept(log.clone(), None);
+            let alone = Listener::with_log(log.clone(), None);
             let output = TaskOutput::new(1 << 30, Some(alone));
             assert!(self::writer(&output).put("alone".into()).is_ok());
             assert_eq!(log.0.load(Ordering::Relaxed), 5);

@@ -21,7 +21,7 @@ use super::bindings::wasmrun::runtime::objects::{
 use super::bindings::wasmrun::runtime::tasks::{self, Argument};
 use crate::handle::{ActorHandle, BorrowedObjects, ObjectHandle, has_ended, resource, slot};
 use crate::module::LookupError;
-use crate::services::{Given, ServiceError, Wishes};
+use crate::services::{GuestArgument, ServiceError, Wishes};
 use crate::state::TaskState;
 
 /// The interface whose `wait`, `map` and `unmap` are ours, and not what is generated.
@@ -181,7 +181,7 @@ impl tasks::Host for TaskState {
             Ok(function) => function,
             Err(error) => return Ok(Err(unknown(&error))),
         };
-        let arguments = given(arguments);
+        let arguments = guest_arguments(arguments);
         let wishes = options.map(Wishes::from).unwrap_or_default();
         match self.services.spawn(function, arguments, wishes) {
             Ok(made) => Ok(Ok(resource(made))),
@@ -201,7 +201,7 @@ impl actors::Host for TaskState {
             Ok(class) => class,
             Err(error) => return Ok(Err(unknown(&error))),
         };
-        let arguments = given(arguments);
+        let arguments = guest_arguments(arguments);
         let wishes = options.map(Wishes::from).unwrap_or_default();
         let services = self.services();
         match services.create(class, arguments, wishes).await {
@@ -270,7 +270,7 @@ impl HostActor for TaskState {
         arguments: Vec<Argument>,
         options: actors::CallOptions,
     ) -> Answer<Resource<ObjectHandle>> {
-        let arguments = given(arguments);
+        let arguments = guest_arguments(arguments);
         let time_limit = duration(options.time_limit_ms);
         let services = self.services();
         match services.call(slot(&actor), &method, arguments, time_limit) {
@@ -312,12 +312,12 @@ pub(super) fn add_to_linker(linker: &mut Linker<TaskState>) -> wasmtime::Result<
     Ok(())
 }
 
-fn given(arguments: Vec<Argument>) -> Vec<Given> {
-    let given = arguments.into_iter().map(|argument| match argument {
-        Argument::Value(bytes) => Given::Value(bytes),
-        Argument::Object(object) => Given::Object(slot(&object)),
+fn guest_arguments(arguments: Vec<Argument>) -> Vec<GuestArgument> {
+    let arguments = arguments.into_iter().map(|argument| match argument {
+        Argument::Value(bytes) => GuestArgument::Value(bytes),
+        Argument::Object(object) => GuestArgument::Object(slot(&object)),
     });
-    given.collect()
+    arguments.collect()
 }
 
 fn id_text(handle: Handle) -> String {

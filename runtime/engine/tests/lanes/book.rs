@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use wasmrun_engine::{
-    ClassIndex, FunctionIndex, Given, HandleSlot, Readable, ServiceError, Services, Waiting, Wishes,
+    ClassIndex, FunctionIndex, GuestArgument, HandleSlot, Readable, ServiceError, Services,
+    Waiting, Wishes,
 };
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::id::{ActorId, ActorName, NodeId, ObjectId, ObjectName, TaskId};
@@ -56,10 +57,10 @@ impl Pages {
     }
 
     /// Arguments, as they are written down.
-    fn said(&self, arguments: &[Given]) -> String {
+    fn said(&self, arguments: &[GuestArgument]) -> String {
         let said = arguments.iter().map(|argument| match argument {
-            Given::Value(bytes) => format!("Value({bytes:?})"),
-            Given::Object(slot) => match self.named(*slot) {
+            GuestArgument::Value(bytes) => format!("Value({bytes:?})"),
+            GuestArgument::Object(slot) => match self.named(*slot) {
                 Handle::Object(name) => format!("Object({name:?})"),
                 Handle::Actor(_) => panic!("an actor was given as an object"),
             },
@@ -169,7 +170,7 @@ impl Services for Book {
     fn spawn(
         &self,
         function: FunctionIndex,
-        arguments: Vec<Given>,
+        arguments: Vec<GuestArgument>,
         _: Wishes,
     ) -> Result<HandleSlot, ServiceError> {
         let name = &guest().fast.function(function).name;
@@ -178,7 +179,12 @@ impl Services for Book {
         Ok(pages.make(asked))
     }
 
-    fn create(&self, class: ClassIndex, given: Vec<Given>, _: Wishes) -> Waiting<'_, HandleSlot> {
+    fn create(
+        &self,
+        class: ClassIndex,
+        given: Vec<GuestArgument>,
+        _: Wishes,
+    ) -> Waiting<'_, HandleSlot> {
         let mut pages = self.0.lock().unwrap();
         let asked = format!("{} {}", guest().fast.class(class).name, pages.said(&given));
         pages.asked.push(asked);
@@ -195,7 +201,7 @@ impl Services for Book {
         &self,
         actor: HandleSlot,
         method: &str,
-        arguments: Vec<Given>,
+        arguments: Vec<GuestArgument>,
         _: Option<Duration>,
     ) -> Result<HandleSlot, ServiceError> {
         let mut pages = self.0.lock().unwrap();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wasmrun_engine::{
-    ClassIndex, FunctionIndex, Given, HandleSlot, Listener, Pause, Readable, ServiceError,
+    ClassIndex, FunctionIndex, GuestArgument, HandleSlot, Listener, Pause, Readable, ServiceError,
     Services, Waiting, Wishes,
 };
 use wasmrun_model::id::{ObjectId, TaskId};
@@ -38,11 +38,11 @@ impl Attempt {
     fn arguments(
         &self,
         ty: &FunctionType,
-        given: Vec<Given>,
+        given: Vec<GuestArgument>,
     ) -> Result<Vec<Argument>, ServiceError> {
         let takes = ty.params().len();
         let behind = given.get(takes..);
-        if !behind.is_some_and(|all| all.iter().all(|it| matches!(it, Given::Object(_)))) {
+        if !behind.is_some_and(|all| all.iter().all(|it| matches!(it, GuestArgument::Object(_)))) {
             let found = given.len();
             return Err(ServiceError::Refused(format!(
                 "the function takes {takes} arguments and {found} were given: {ty}"
@@ -50,8 +50,8 @@ impl Attempt {
         }
         let limit = self.parent().limits.arguments;
         let bytes = given.iter().map(|given| match given {
-            Given::Value(bytes) => bytes.len() as u64,
-            Given::Object(_) => 0,
+            GuestArgument::Value(bytes) => bytes.len() as u64,
+            GuestArgument::Object(_) => 0,
         });
         let bytes: u64 = bytes.sum();
         if bytes > limit {
@@ -76,9 +76,13 @@ impl Attempt {
     }
 
     /// An argument for a parameter of this type. One without a parameter is an object, and a dependency.
-    fn argument(&self, ty: Option<&ValueType>, given: Given) -> Result<Argument, ServiceError> {
+    fn argument(
+        &self,
+        ty: Option<&ValueType>,
+        given: GuestArgument,
+    ) -> Result<Argument, ServiceError> {
         match given {
-            Given::Value(bytes) => {
+            GuestArgument::Value(bytes) => {
                 let ty = ty.expect("only objects are given without a parameter");
                 let value = Encoded::in_form(ty, bytes);
                 let references = self.references(ty, &value)?;
@@ -88,7 +92,7 @@ impl Attempt {
                     .map(Argument::Value)
                     .map_err(|error| ServiceError::Refused(error.to_string()))
             }
-            Given::Object(slot) => {
+            GuestArgument::Object(slot) => {
                 let reference = self.reference(slot)?;
                 let wanted = ty.filter(|ty| !matches!(ty, ValueType::Handle(_)));
                 match (reference.ty(), wanted) {
@@ -125,7 +129,11 @@ impl Attempt {
     }
 
     /// Starts a task of a job that was made for this one.
-    fn spawn_job(&self, job: &Arc<Job>, given: Vec<Given>) -> Result<HandleSlot, ServiceError> {
+    fn spawn_job(
+        &self,
+        job: &Arc<Job>,
+        given: Vec<GuestArgument>,
+    ) -> Result<HandleSlot, ServiceError> {
         let ty = job.function_type().expect("only functions are spawned");
         let values = self.arguments(ty, given)?;
         let nested = self.nest()?;
@@ -194,7 +202,7 @@ impl Attempt {
     async fn create_actor(
         &self,
         class: ClassIndex,
-        arguments: Vec<Given>,
+        arguments: Vec<GuestArgument>,
         mut wishes: Wishes,
     ) -> Result<HandleSlot, ServiceError> {
         self.check_isolation()?;
@@ -212,7 +220,7 @@ impl Attempt {
         // One with a name has a log of its own; what it writes goes to who listens to its creator all the same.
         let log = name.as_ref().map(|_| Arc::<Log>::default());
         let listener = match &log {
-            Some(log) => Some(Listener::kept(log.clone(), self.listener.clone())),
+            Some(log) => Some(Listener::with_log(log.clone(), self.listener.clone())),
             None => self.listener.clone(),
         };
         let (home, job) = (self.shared.home.node, Arc::new(job));
@@ -409,7 +417,7 @@ impl Services for Attempt {
     fn spawn(
         &self,
         function: FunctionIndex,
-        arguments: Vec<Given>,
+        arguments: Vec<GuestArgument>,
         wishes: Wishes,
     ) -> Result<HandleSlot, ServiceError> {
         self.check_isolation()?;
@@ -421,7 +429,7 @@ impl Services for Attempt {
     fn create(
         &self,
         class: ClassIndex,
-        arguments: Vec<Given>,
+        arguments: Vec<GuestArgument>,
         wishes: Wishes,
     ) -> Waiting<'_, HandleSlot> {
         Box::pin(self.create_actor(class, arguments, wishes))
@@ -435,7 +443,7 @@ impl Services for Attempt {
         &self,
         actor: HandleSlot,
         method: &str,
-        arguments: Vec<Given>,
+        arguments: Vec<GuestArgument>,
         time_limit: Option<Duration>,
     ) -> Result<HandleSlot, ServiceError> {
         let actor = self.actor(actor)?;

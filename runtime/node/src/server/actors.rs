@@ -50,7 +50,7 @@ impl Session {
         let log = Arc::<Log>::default();
         let call = Call {
             values,
-            listener: Some(Listener::kept(log.clone(), None)),
+            listener: Some(Listener::with_log(log.clone(), None)),
             trace: create.trace,
             ..Call::default()
         };

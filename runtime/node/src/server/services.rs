@@ -304,7 +304,7 @@ impl Inner {
             most_running: serve.most_running as usize,
             most_waiting: serve.most_waiting as usize,
             patience: Duration::from_millis(serve.patience_ms),
-            listener: Some(Listener::kept(log.clone(), None)),
+            listener: Some(Listener::with_log(log.clone(), None)),
             log: Some(access_log(name.clone())),
         };
         let service = Service::start(client, answers, config)?;

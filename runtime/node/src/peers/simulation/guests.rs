@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use wasmrun_engine::{Entry, Given, Invocation, Outcome, ServiceError, Wishes};
+use wasmrun_engine::{Entry, GuestArgument, Invocation, Outcome, ServiceError, Wishes};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::random::Random;
 use wasmrun_model::value::{Encoded, NumberKind};
@@ -176,16 +176,16 @@ impl testing::Guests for Guests {
         tokio::time::sleep(steps.sleep / 2).await;
         let mut futures = Vec::new();
         for child in &steps.children {
-            let mut given = vec![Given::Value(child.plan.to_bytes(child.is_long))];
+            let mut given = vec![GuestArgument::Value(child.plan.to_bytes(child.is_long))];
             match child.needs {
                 Needs::Nothing => {}
                 Needs::Object => {
                     let object = services.put(encoded(plan.seed, true), Vec::new()).await;
-                    given.push(Given::Object(object.map_err(broken)?));
+                    given.push(GuestArgument::Object(object.map_err(broken)?));
                 }
-                Needs::Sibling => {
-                    given.push(Given::Object(*futures.last().expect("the one before")))
-                }
+                Needs::Sibling => given.push(GuestArgument::Object(
+                    *futures.last().expect("the one before"),
+                )),
             }
             let wishes = Wishes {
                 resources: vec![("CPU".into(), child.cpus.into())],

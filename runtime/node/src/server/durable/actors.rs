@@ -240,7 +240,7 @@ impl Inner {
             let log = Arc::<Log>::default();
             let call = Call {
                 values: values.clone(),
-                listener: Some(Listener::kept(log.clone(), None)),
+                listener: Some(Listener::with_log(log.clone(), None)),
                 trace: create.trace.clone(),
                 ..Call::default()
             };
