@@ -26,7 +26,7 @@
 
 use napi::bindgen_prelude::Uint8ArraySlice;
 use wasmrun_client::Argument;
-use wasmrun_client::queue::{Draft, Given};
+use wasmrun_client::queue::{Draft, QueuedArgument};
 use wasmrun_model::value::{Encoded, NumberKind};
 
 use crate::items::{Item, Items};
@@ -108,12 +108,12 @@ impl<'a> Reader<'a> {
         self.take(length as usize)
     }
 
-    pub(crate) fn values(&mut self, items: &Items) -> Result<Vec<Given>, String> {
+    pub(crate) fn values(&mut self, items: &Items) -> Result<Vec<QueuedArgument>, String> {
         let count = self.u32()?;
         (0..count).map(|_| self.value(items)).collect()
     }
 
-    pub(crate) fn value(&mut self, items: &Items) -> Result<Given, String> {
+    pub(crate) fn value(&mut self, items: &Items) -> Result<QueuedArgument, String> {
         let value = match self.u8()? {
             POSTCARD => Encoded::Postcard(self.bytes()?.to_vec()),
             NUMBERS => {
@@ -128,11 +128,11 @@ impl<'a> Reader<'a> {
                 let bytes = buffer.to_vec();
                 Encoded::Buffer { kind, bytes }
             }
-            OBJECT => return Ok(Given::Made(items.object(self.id()?)?.slot.clone())),
-            DRAFT => return Ok(Given::Draft(self.draft(items)?)),
+            OBJECT => return Ok(QueuedArgument::Made(items.object(self.id()?)?.slot.clone())),
+            DRAFT => return Ok(QueuedArgument::Draft(self.draft(items)?)),
             other => return Err(format!("there is no form {other} of a value")),
         };
-        Ok(Given::Value(Argument::Value(value)))
+        Ok(QueuedArgument::Value(Argument::Value(value)))
     }
 
     fn kind(&mut self) -> Result<NumberKind, String> {

@@ -100,7 +100,7 @@ impl Session {
         };
         let mut all = vec![frames];
         for buffer in buffers {
-            all.push(lent(env, buffer)?);
+            all.push(external_buffer(env, buffer)?);
         }
         Ok(all)
     }
@@ -236,7 +236,7 @@ impl Drop for Session {
 }
 
 /// Memory that JavaScript may write to, and which is free when it is not looked at any more.
-fn lent(env: &Env, mut buffer: Writable) -> Result<ArrayBuffer<'_>> {
+fn external_buffer(env: &Env, mut buffer: Writable) -> Result<ArrayBuffer<'_>> {
     let (start, length) = (buffer.as_mut_ptr(), buffer.len());
     // SAFETY: the bytes are where they are until the buffer is dropped, which is when JavaScript has no use for them any more, and
     // nobody else has them.

@@ -12,7 +12,7 @@ use napi::bindgen_prelude::Uint8ArraySlice;
 use parking_lot::Mutex;
 use serde_json::{Value as Json, json};
 use wasmrun_client::blocking::Client;
-use wasmrun_client::queue::{self, Command, Given, Outcome, Queue, Slot, What};
+use wasmrun_client::queue::{self, Command, Outcome, Queue, QueuedArgument, Slot, What};
 use wasmrun_client::wire::{self, Form, Refusal, RefusalKind};
 use wasmrun_client::{
     Actor, Argument, CallOptions, CreateActor, Error, Future, GetError, Handles, PutOptions,
@@ -323,7 +323,7 @@ impl Shared {
         line: &Line,
         batch: &mut Batch,
         (flags, id): (u8, u64),
-        (what, values): (What, Vec<Given>),
+        (what, values): (What, Vec<QueuedArgument>),
         expected: Expected,
     ) {
         let object = Object {
@@ -475,7 +475,13 @@ impl Shared {
         json
     }
 
-    fn create(self: &Arc<Self>, line: &Line, id: u64, mut create: CreateActor, values: Vec<Given>) {
+    fn create(
+        self: &Arc<Self>,
+        line: &Line,
+        id: u64,
+        mut create: CreateActor,
+        values: Vec<QueuedArgument>,
+    ) {
         let (shared, client) = (self.clone(), (*line.client).clone());
         line.client.handle().spawn(async move {
             for value in values {
@@ -489,7 +495,7 @@ impl Shared {
         });
     }
 
-    fn put(self: &Arc<Self>, line: &Line, id: u64, ty: ValueType, value: Given) {
+    fn put(self: &Arc<Self>, line: &Line, id: u64, ty: ValueType, value: QueuedArgument) {
         let (shared, client) = (self.clone(), (*line.client).clone());
         line.client.handle().spawn(async move {
             match stored(&client, value).await {
@@ -526,7 +532,10 @@ impl Shared {
 }
 
 /// Stores a value that may name what is not with the node yet.
-async fn stored(client: &wasmrun_client::Client, value: Given) -> Result<Future, Arc<Error>> {
+async fn stored(
+    client: &wasmrun_client::Client,
+    value: QueuedArgument,
+) -> Result<Future, Arc<Error>> {
     let stored = match value.argument().await? {
         Argument::Value(value) => client.put(&value).await,
         Argument::Naming(value, handles) => {

@@ -117,7 +117,7 @@ pub(crate) fn to_value(
             Some(it) => handles.actor(it.get().actor()),
             None => return Err(Fault::expected("an actor", given)),
         },
-        PyType::Numbers(kind) => Value::Numbers(numbers::given(*kind, given)?),
+        PyType::Numbers(kind) => Value::Numbers(numbers::from_python(*kind, given)?),
         PyType::List(item) => {
             let items = given.cast::<PySequence>().ok();
             let items = items.filter(|_| !given.is_instance_of::<PyString>());

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
-use wasmrun_client::queue::{Command, Given, Slot, What};
+use wasmrun_client::queue::{Command, QueuedArgument, Slot, What};
 use wasmrun_client::wire;
 use wasmrun_client::{Argument, CallOptions, CreateActor, Handles, Submit};
 use wasmrun_model::value::FunctionType;
@@ -83,7 +83,7 @@ impl Signature {
         shared: &Arc<Shared>,
         given: &Bound<'_, PyTuple>,
         keywords: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Vec<Given>> {
+    ) -> PyResult<Vec<QueuedArgument>> {
         let py = given.py();
         let function = self.short.replace('-', "_");
         let is_optional = |at: usize| matches!(*self.params[at].py, PyType::Option(_));
@@ -111,7 +111,7 @@ impl Signature {
         shared.check()?;
         let mut values = self.arguments(shared, args, kwargs)?;
         for (slot, _) in shared.slots(after)? {
-            values.push(Given::Made(slot));
+            values.push(QueuedArgument::Made(slot));
         }
         let slot = Arc::new(Slot::default());
         shared.queue.push([Command {
@@ -133,7 +133,7 @@ impl Signature {
         shared: &Arc<Shared>,
         given: &Bound<'_, PyAny>,
         param: &Typed,
-    ) -> Result<Given, Fault> {
+    ) -> Result<QueuedArgument, Fault> {
         // Whether the parameter takes what it makes, or is the object itself.
         if let Ok(object) = given.cast::<Ref>() {
             let object = object.get();
@@ -142,7 +142,7 @@ impl Signature {
                     "it is an object of another session: get its value, or use one session",
                 ));
             }
-            return Ok(Given::Made(object.slot.clone()));
+            return Ok(QueuedArgument::Made(object.slot.clone()));
         }
         let mut handles = Handles::default();
         let value = convert::to_value(&param.py, given, &mut handles)?;
@@ -151,7 +151,7 @@ impl Signature {
             false => encode(&param.ty, &value).map(Argument::Value),
         };
         let argument = argument.map_err(|error| Fault::text(error.to_string()))?;
-        Ok(Given::Value(argument))
+        Ok(QueuedArgument::Value(argument))
     }
 
     /// Name and type of each parameter, the type of what it gives, and what the module says of it.

@@ -142,7 +142,7 @@ fn check(kind: NumberKind, buffer: &PyUntypedBuffer) -> Result<(), Fault> {
 }
 
 /// Numbers of a kind: a buffer of just those, in the order of C, or a sequence.
-pub(crate) fn given(kind: NumberKind, given: &Bound<'_, PyAny>) -> Result<NumberList, Fault> {
+pub(crate) fn from_python(kind: NumberKind, given: &Bound<'_, PyAny>) -> Result<NumberList, Fault> {
     let Some((view, buffer)) = buffer(given) else {
         return match kind {
             NumberKind::F32 => sequence(kind, given, |it| narrow(it.extract::<f64>().ok()?)),
@@ -183,12 +183,12 @@ fn sequence<T: Element>(
 }
 
 /// A buffer of Python's that is sent from where it lies, part by part. It keeps what has the buffer.
-pub(crate) struct Lent {
+pub(crate) struct BufferReader {
     buffer: PyUntypedBuffer,
     sent: usize,
 }
 
-impl Lent {
+impl BufferReader {
     /// The buffer of these numbers, if it is one of just those and lies in one piece.
     pub(crate) fn of(kind: NumberKind, given: &Bound<'_, PyAny>) -> Option<Self> {
         let (_, buffer) = buffer(given)?;
@@ -202,7 +202,7 @@ impl Lent {
     }
 }
 
-impl Read for Lent {
+impl Read for BufferReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = into.len().min(self.len() - self.sent);
         // SAFETY: it is contiguous and has so many bytes, which stay while `buffer` is held. Others may write to them

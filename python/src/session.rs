@@ -444,19 +444,19 @@ impl Session {
         };
         let types = unnamed(self.0.factory.bind(py), &ty)?;
         let typed = Typed { ty, py: types };
-        let lent = typed.ty.buffer_kind().and_then(|kind| {
-            let lent = numbers::Lent::of(kind, given)?;
-            Some((kind, lent))
+        let reader = typed.ty.buffer_kind().and_then(|kind| {
+            let reader = numbers::BufferReader::of(kind, given)?;
+            Some((kind, reader))
         });
-        let Some((kind, lent)) = lent else {
+        let Some((kind, reader)) = reader else {
             return self.0.put(given, &typed, None);
         };
         let client = self.0.client();
         let stored = self.0.wait(py, async move {
-            let len = lent.len() as u64;
+            let len = reader.len() as u64;
             let options = PutOptions::default();
             client
-                .put_from(Form::Buffer(kind), len, options, lent)
+                .put_from(Form::Buffer(kind), len, options, reader)
                 .await
         })?;
         self.0.stored(py, stored, typed, None)

@@ -19,10 +19,10 @@ use crate::submit::Argument;
 
 /// A handle to an actor. Cheap to clone; an actor without a name ends with the last.
 #[derive(Debug, Clone)]
-pub struct Actor(Arc<Held>);
+pub struct Actor(Arc<ActorReference>);
 
 #[derive(Debug)]
-struct Held {
+struct ActorReference {
     actor: wire::Actor,
     connection: Arc<Connection>,
     why_not_durable: Option<String>,
@@ -40,7 +40,7 @@ pub struct CallOptions {
     pub trace: Option<TraceContext>,
 }
 
-impl Drop for Held {
+impl Drop for ActorReference {
     fn drop(&mut self) {
         self.connection.routes.release_actor(self.actor.name.id);
     }
@@ -144,7 +144,7 @@ impl Client {
             Response::ActorHere { actor, why } => (actor, Some(why)),
             other => return Err(Error::unexpected(&other)),
         };
-        Ok(Actor(Arc::new(Held {
+        Ok(Actor(Arc::new(ActorReference {
             actor: *actor,
             connection: self.0.clone(),
             why_not_durable,

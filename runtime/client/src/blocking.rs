@@ -18,20 +18,20 @@ use crate::identity::Identity;
 #[derive(Debug)]
 pub struct Client {
     client: crate::Client,
-    runtime: Arc<Kept>,
+    runtime: Arc<SharedRuntime>,
 }
 
 /// A runtime that values which are mapped keep too: they may outlive the [`Client`].
 #[derive(Debug)]
-pub(crate) struct Kept(Option<Runtime>);
+pub(crate) struct SharedRuntime(Option<Runtime>);
 
-impl Kept {
+impl SharedRuntime {
     fn runtime(&self) -> &Runtime {
         self.0.as_ref().expect("it is there until it is dropped")
     }
 }
 
-impl Drop for Kept {
+impl Drop for SharedRuntime {
     fn drop(&mut self) {
         if let Some(runtime) = self.0.take() {
             // Not waiting for it: this may be a thread of its own.
@@ -92,7 +92,7 @@ impl Client {
                 error,
             })?;
         let client = runtime.block_on(connecting)?;
-        let runtime = Arc::new(Kept(Some(runtime)));
+        let runtime = Arc::new(SharedRuntime(Some(runtime)));
         let _ = client.0.runtime.set(Arc::downgrade(&runtime));
         Ok(Self { client, runtime })
     }

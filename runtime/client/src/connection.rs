@@ -60,7 +60,7 @@ pub(crate) struct Connection {
     reading: JoinHandle<()>,
     writing: JoinHandle<()>,
     /// What it lives on, if that is a blocking client's. Values that are mapped keep it.
-    pub(crate) runtime: OnceLock<Weak<crate::blocking::Kept>>,
+    pub(crate) runtime: OnceLock<Weak<crate::blocking::SharedRuntime>>,
 }
 
 impl Connection {

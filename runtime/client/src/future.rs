@@ -17,15 +17,15 @@ use crate::value::Value;
 
 /// A value that is there or will be. Cheap to clone; the node keeps it as long as there is one.
 #[derive(Debug, Clone)]
-pub struct Future(Arc<Held>);
+pub struct Future(Arc<ObjectReference>);
 
 #[derive(Debug)]
-struct Held {
+struct ObjectReference {
     name: ObjectName,
     connection: Arc<Connection>,
 }
 
-impl Drop for Held {
+impl Drop for ObjectReference {
     fn drop(&mut self) {
         self.connection.routes.release_object(self.name.id);
     }
@@ -40,7 +40,7 @@ impl Future {
 
     /// Of what the node has given the session one more handle of.
     pub(crate) fn named(connection: &Arc<Connection>, name: ObjectName) -> Self {
-        Self(Arc::new(Held {
+        Self(Arc::new(ObjectReference {
             name,
             connection: connection.clone(),
         }))

@@ -111,7 +111,7 @@ async fn open_network(
 
 impl LineReader {
     /// Why the node does not want us any more, if it has closed the connection and said so.
-    pub(crate) fn told(&self) -> Option<String> {
+    pub(crate) fn close_reason(&self) -> Option<String> {
         let Self::Network(session) = self else {
             return None;
         };

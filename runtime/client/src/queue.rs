@@ -108,7 +108,7 @@ impl Slot {
 
 /// An argument, which may be what a call makes that is not with the node yet, or name that.
 #[derive(Debug)]
-pub enum Given {
+pub enum QueuedArgument {
     /// It is known.
     Value(Argument),
     /// What a call makes.
@@ -128,7 +128,7 @@ pub struct Draft {
     pub handles: Handles,
 }
 
-impl Given {
+impl QueuedArgument {
     /// Whether the node has answered for all that it names.
     fn is_made(&self) -> bool {
         match self {
@@ -172,7 +172,7 @@ pub struct Command {
     /// Of what.
     pub what: What,
     /// Its arguments.
-    pub values: Vec<Given>,
+    pub values: Vec<QueuedArgument>,
     /// What is told of the node's answer.
     pub slot: Arc<Slot>,
 }
@@ -298,7 +298,7 @@ impl Sender {
                 _ => false,
             };
             // What an argument waits for may be in the group.
-            if (!is_next || !values.iter().all(Given::is_made))
+            if (!is_next || !values.iter().all(QueuedArgument::is_made))
                 && let Some(group) = group.take()
             {
                 self.submit(group).await;
@@ -344,11 +344,14 @@ impl Sender {
         }
     }
 
-    async fn arguments(&mut self, values: Vec<Given>) -> Result<Vec<Argument>, Arc<Error>> {
+    async fn arguments(
+        &mut self,
+        values: Vec<QueuedArgument>,
+    ) -> Result<Vec<Argument>, Arc<Error>> {
         let mut all = Vec::with_capacity(values.len());
         for value in values {
             all.push(match value {
-                Given::Value(value) => value,
+                QueuedArgument::Value(value) => value,
                 value if value.is_made() => value.argument().await?,
                 value => self.meanwhile(value.argument()).await?,
             });

@@ -36,7 +36,7 @@ pub(crate) struct Reader {
 impl Drop for Reader {
     /// Whatever it was that ended the connection, the end of the runtime included, whoever waits hears of it.
     fn drop(&mut self) {
-        let last_words = self.last_words.take().or_else(|| self.line.told());
+        let last_words = self.last_words.take().or_else(|| self.line.close_reason());
         self.routes.close(last_words.map_or(End::Lost, End::Told));
     }
 }

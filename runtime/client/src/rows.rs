@@ -91,7 +91,7 @@ objects! {
         "ended_us": row.run.as_ref().map(|run| run.ended_us),
         "phases": row.run.as_ref().filter(|run| run.ran_us.is_some()).map(|run| run.phases),
         "memory_peak_bytes": row.run.as_ref().map(|run| run.memory_peak_bytes),
-        "held": held(&row.held),
+        "held": amounts_held(&row.held),
         "resource_ids": units_held(&row.held),
         "inputs": row.inputs.iter().map(ToString::to_string).collect::<Json>(),
         "error": row.error,
@@ -314,7 +314,7 @@ impl Object for [Silent] {
 }
 
 /// The amount of each resource that is held.
-fn held(held: &[HeldResource]) -> Amounts {
+fn amounts_held(held: &[HeldResource]) -> Amounts {
     let held = held.iter();
     held.map(|it| (it.name.clone(), Amount::from_steps(it.steps)))
         .collect()

@@ -73,7 +73,7 @@ impl From<Future> for Argument {
 
 /// What arguments name, until they are with the node.
 #[expect(dead_code, reason = "it is held, not read")]
-pub(crate) enum Held {
+pub(crate) enum ArgumentReference {
     Future(Future),
     Handles(Arc<Handles>),
 }
@@ -209,7 +209,7 @@ impl Client {
     ///
     /// # Errors
     /// When it is not kept: the task was not detached, is forgotten, or its arguments name objects or actors.
-    pub async fn given(&self, task: TaskId) -> Result<Submit, Error> {
+    pub async fn submission(&self, task: TaskId) -> Result<Submit, Error> {
         let mut wire = match self.request(Request::Given(task)).await? {
             Response::Given(wire) => *wire,
             other => return Err(Error::unexpected(&other)),
@@ -333,7 +333,7 @@ impl Client {
     pub(crate) async fn arguments(
         &self,
         given: Vec<Argument>,
-    ) -> Result<(Vec<wire::Argument>, Vec<Held>), Error> {
+    ) -> Result<(Vec<wire::Argument>, Vec<ArgumentReference>), Error> {
         let (mut values, mut held) = (Vec::with_capacity(given.len()), Vec::new());
         let mut inline = 0;
         for argument in given {
@@ -341,7 +341,7 @@ impl Client {
                 Argument::Naming(value, handles) if value.size_bytes() <= INLINE_BYTES => {
                     inline = (inline + value.size_bytes()).min(INLINE_TOTAL_BYTES);
                     values.push(wire::Argument::Value(value));
-                    held.push(Held::Handles(handles));
+                    held.push(ArgumentReference::Handles(handles));
                     continue;
                 }
                 Argument::Naming(value, handles) => {
@@ -359,7 +359,7 @@ impl Client {
                 Argument::Future(future) => future,
             };
             values.push(wire::Argument::Object(future.id()));
-            held.push(Held::Future(future));
+            held.push(ArgumentReference::Future(future));
         }
         Ok((values, held))
     }

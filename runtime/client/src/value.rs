@@ -32,15 +32,15 @@ pub struct Value {
 #[derive(Clone)]
 enum Bytes {
     Own(Arc<Vec<u8>>),
-    Mapped(Arc<Kept>),
+    Mapped(Arc<Mapping>),
 }
 
-struct Kept {
+struct Mapping {
     view: View,
     /// After the view: the connection ends last.
     _connection: Arc<Connection>,
     /// And after that what it lives on.
-    _runtime: Option<Arc<crate::blocking::Kept>>,
+    _runtime: Option<Arc<crate::blocking::SharedRuntime>>,
 }
 
 impl Value {
@@ -53,14 +53,14 @@ impl Value {
     }
 
     pub(crate) fn mapped(form: Form, view: View, connection: Arc<Connection>) -> Self {
-        let kept = Kept {
+        let mapping = Mapping {
             view,
             _runtime: connection.runtime.get().and_then(Weak::upgrade),
             _connection: connection,
         };
         Self {
             form,
-            bytes: Bytes::Mapped(Arc::new(kept)),
+            bytes: Bytes::Mapped(Arc::new(mapping)),
             named: None,
         }
     }
@@ -115,7 +115,7 @@ impl Value {
     pub fn into_encoded(self) -> Encoded {
         let bytes = match self.bytes {
             Bytes::Own(bytes) => Arc::try_unwrap(bytes).unwrap_or_else(|it| (*it).clone()),
-            Bytes::Mapped(kept) => kept.view.bytes.to_vec(),
+            Bytes::Mapped(mapping) => mapping.view.bytes.to_vec(),
         };
         self.form.encoded(bytes)
     }
@@ -128,7 +128,7 @@ pub struct Writable(Writes);
 enum Writes {
     Own(Vec<u8>),
     /// Pages that are written to are copied.
-    Private(PrivateView, Arc<Kept>),
+    Private(PrivateView, Arc<Mapping>),
 }
 
 impl Value {
@@ -139,9 +139,9 @@ impl Value {
             Bytes::Own(bytes) => {
                 Writes::Own(Arc::try_unwrap(bytes).unwrap_or_else(|it| (*it).clone()))
             }
-            Bytes::Mapped(kept) => match kept.view.bytes.private() {
-                Ok(private) => Writes::Private(private, kept),
-                Err(_) => Writes::Own(kept.view.bytes.to_vec()),
+            Bytes::Mapped(mapping) => match mapping.view.bytes.private() {
+                Ok(private) => Writes::Private(private, mapping),
+                Err(_) => Writes::Own(mapping.view.bytes.to_vec()),
             },
         })
     }
@@ -173,7 +173,7 @@ impl Deref for Value {
     fn deref(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Own(bytes) => bytes,
-            Bytes::Mapped(kept) => &kept.view.bytes,
+            Bytes::Mapped(mapping) => &mapping.view.bytes,
         }
     }
 }

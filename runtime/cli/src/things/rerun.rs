@@ -20,7 +20,7 @@ pub fn rerun(options: &JobRerun, global: &Global, printer: &Printer) -> CommandR
     let client = remote::connect(global, tenant)?;
     let row = find(&client, &options.job.job)?.row;
     let tasks = meant(&client, &row, options.failed, printer)?;
-    let given = given(&client, &row, &tasks)?;
+    let given = submissions(&client, &row, &tasks)?;
     // A session has one name for all that it submits.
     let client = remote::connect_for(global, tenant, &row.name)?;
     client.expect_tasks(tasks.len() as u64);
@@ -108,10 +108,10 @@ fn meant(
 }
 
 /// What each of these tasks was submitted with.
-fn given(client: &Client, row: &JobRow, tasks: &[TaskRow]) -> Result<Vec<Submit>, Failure> {
+fn submissions(client: &Client, row: &JobRow, tasks: &[TaskRow]) -> Result<Vec<Submit>, Failure> {
     let (mut given, mut refused, mut first) = (Vec::with_capacity(tasks.len()), 0, None);
     for task in tasks {
-        match client.wait(client.given(task.id)) {
+        match client.wait(client.submission(task.id)) {
             Ok(submit) => given.push(submit),
             Err(Error::Refused(why)) => {
                 refused += 1;

@@ -216,10 +216,10 @@ impl<'de> Deserialize<'de> for Object {
 
 /// A handle to an actor, whatever its class is, as it stands in a value.
 #[derive(Debug, Clone)]
-pub struct ActorHandle(Held);
+pub struct ActorHandle(HandleTarget);
 
 #[derive(Debug, Clone)]
-enum Held {
+enum HandleTarget {
     Actor(Actor),
     /// It came in a value.
     Named(ActorName, Arc<Named>),
@@ -232,8 +232,8 @@ impl ActorHandle {
     /// When the node is gone.
     pub async fn actor(&self) -> Result<Actor, Error> {
         match &self.0 {
-            Held::Actor(actor) => Ok(actor.clone()),
-            Held::Named(name, named) => {
+            HandleTarget::Actor(actor) => Ok(actor.clone()),
+            HandleTarget::Named(name, named) => {
                 let missing = || Error::Unexpected(format!("the value does not name actor {name}"));
                 named.actor(name).await?.ok_or_else(missing)
             }
@@ -242,8 +242,8 @@ impl ActorHandle {
 
     fn name(&self) -> ActorName {
         match &self.0 {
-            Held::Actor(actor) => actor.name(),
-            Held::Named(name, _) => *name,
+            HandleTarget::Actor(actor) => actor.name(),
+            HandleTarget::Named(name, _) => *name,
         }
     }
 }
@@ -256,15 +256,15 @@ impl PartialEq for ActorHandle {
 
 impl From<&Actor> for ActorHandle {
     fn from(actor: &Actor) -> Self {
-        Self(Held::Actor(actor.clone()))
+        Self(HandleTarget::Actor(actor.clone()))
     }
 }
 
 impl Serialize for ActorHandle {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         WRITTEN.with_borrow_mut(|handles| match (handles, &self.0) {
-            (Some(handles), Held::Actor(actor)) => drop(handles.actor(actor)),
-            (Some(handles), Held::Named(name, named)) => handles.again(*name, named),
+            (Some(handles), HandleTarget::Actor(actor)) => drop(handles.actor(actor)),
+            (Some(handles), HandleTarget::Named(name, named)) => handles.again(*name, named),
             (None, _) => {}
         });
         self.name().serialize(serializer)
@@ -277,7 +277,7 @@ impl<'de> Deserialize<'de> for ActorHandle {
         let named = READ.with_borrow(|named| named.clone());
         let unknown = || D::Error::custom("handles are read from what a node gives");
         let named = named.ok_or_else(unknown)?;
-        Ok(Self(Held::Named(name, named)))
+        Ok(Self(HandleTarget::Named(name, named)))
     }
 }
 
