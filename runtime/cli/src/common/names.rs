@@ -68,8 +68,8 @@ impl Names {
         word: &Word<'_>,
     ) -> Result<Vec<Value>, Failure> {
         let failed = RefCell::new(None);
-        let find = |kind: HandleKind, text: &str| kept(&failed, self.find(kind, text));
-        let word = |name: &str, ty: &ValueType| kept(&failed, word(name, ty)?);
+        let find = |kind: HandleKind, text: &str| note_failure(&failed, self.find(kind, text));
+        let word = |name: &str, ty: &ValueType| note_failure(&failed, word(name, ty)?);
         let values = call.arguments_with(ty, &find, &word);
         match failed.into_inner() {
             Some(why) => Err(why),
@@ -82,7 +82,7 @@ impl Names {
     /// One value that was typed: the text of a string, the name or id of a handle, else WAVE.
     pub fn value(&self, ty: &ValueType, text: &str) -> Result<Value, Failure> {
         let failed = RefCell::new(None);
-        let find = |kind: HandleKind, text: &str| kept(&failed, self.find(kind, text));
+        let find = |kind: HandleKind, text: &str| note_failure(&failed, self.find(kind, text));
         let value = match ty {
             ValueType::String => return Ok(Value::String(text.to_owned())),
             ValueType::Handle(kind) => return Ok(self.find(*kind, text)?.into()),
@@ -147,7 +147,7 @@ pub fn shown(name: &str, ty: &FunctionType) -> String {
 }
 
 /// What was found. Of what was not, the first reason is kept.
-fn kept<T>(failed: &RefCell<Option<Failure>>, found: Result<T, Failure>) -> Option<T> {
+fn note_failure<T>(failed: &RefCell<Option<Failure>>, found: Result<T, Failure>) -> Option<T> {
     match found {
         Ok(found) => Some(found),
         Err(why) => {

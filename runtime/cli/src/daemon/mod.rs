@@ -253,7 +253,7 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
         stop_with_input(stopper.clone());
     }
     stop_on_signals(stopper, others.clone(), *printer)?;
-    let told = Told {
+    let announcement = Announcement {
         node: &node,
         address: &address,
         token: token.as_ref().filter(|_| others.is_none()),
@@ -261,7 +261,7 @@ fn start(options: &NodeStart, global: &Global, printer: &Printer) -> CommandResu
         page: page.as_ref().map(Page::url),
         others: others.as_deref(),
     };
-    told.tell(printer)?;
+    announcement.print(printer)?;
     notify::ready(&format!("node {} listens at {address}", node.name()));
     let is_now = server.wait();
     // However that came.
@@ -354,7 +354,7 @@ fn serve_metrics(address: Option<SocketAddr>, server: &Server) -> Result<Option<
 }
 
 /// Where the node is, and how others join it.
-struct Told<'a> {
+struct Announcement<'a> {
     node: &'a Node,
     address: &'a Address,
     /// None where the others have joined already.
@@ -364,9 +364,9 @@ struct Told<'a> {
     others: Option<&'a Others>,
 }
 
-impl Told<'_> {
+impl Announcement<'_> {
     /// Prints it once all nodes are there; nothing if they are to stop before.
-    fn tell(&self, printer: &Printer) -> CommandResult {
+    fn print(&self, printer: &Printer) -> CommandResult {
         if let Some(others) = self.others
             && !others.wait_until_there(self.node)?
         {
@@ -374,7 +374,7 @@ impl Told<'_> {
         }
         let (name, address) = (self.node.name(), self.address);
         if printer.output == Output::Json {
-            let mut told = json!({
+            let mut announcement = json!({
                 "version": 1, "node": name, "address": address.to_string(), "process": std::process::id(),
                 "token": self.token.map(ToString::to_string),
                 "metrics": self.metrics.map(|it| it.to_string()),
@@ -383,9 +383,9 @@ impl Told<'_> {
             if let Some(others) = self.others {
                 let others = others.addresses();
                 let others = others.map(|(node, at)| json!({ "node": node, "address": at }));
-                told["others"] = others.collect();
+                announcement["others"] = others.collect();
             }
-            return printer.json(&told);
+            return printer.json(&announcement);
         }
         printer.result(format_args!("node {name} listens at {address}"))?;
         if let Some(metrics) = self.metrics {

@@ -216,9 +216,9 @@ mod tests {
     use super::*;
 
     /// Keeps the lines of what is said.
-    struct Kept(Arc<Mutex<Vec<(String, String)>>>);
+    struct LineRecorder(Arc<Mutex<Vec<(String, String)>>>);
 
-    impl<S: tracing::Subscriber> Layer<S> for Kept {
+    impl<S: tracing::Subscriber> Layer<S> for LineRecorder {
         fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
             let time = OffsetDateTime::from_unix_timestamp(1_700_000_000).unwrap();
             let line = Line {
@@ -231,10 +231,10 @@ mod tests {
     }
 
     fn lines(say: impl FnOnce()) -> Vec<(String, String)> {
-        let kept = Arc::<Mutex<Vec<_>>>::default();
-        let subscriber = tracing_subscriber::registry().with(Kept(kept.clone()));
+        let lines = Arc::<Mutex<Vec<_>>>::default();
+        let subscriber = tracing_subscriber::registry().with(LineRecorder(lines.clone()));
         with_default(subscriber, say);
-        std::mem::take(&mut kept.lock().unwrap())
+        std::mem::take(&mut lines.lock().unwrap())
     }
 
     #[test]

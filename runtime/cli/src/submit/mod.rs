@@ -38,7 +38,7 @@ use crate::signals::INTERRUPTED;
 use crate::submit::array::TASKS_AHEAD;
 use crate::submit::elements::{Element, Elements, Kind};
 use crate::submit::plan::Plan;
-use crate::submit::stream::Kept;
+use crate::submit::stream::CapturedOutput;
 use crate::submit::target::{Handle, Stopper, Target};
 
 pub use crate::submit::plan::{grants, needs_no_secret, overrides};
@@ -253,7 +253,7 @@ struct Run<'a> {
 struct Streaming {
     tasks: Stopper,
     chunks: mpsc::Sender<OutputChunk>,
-    pump: JoinHandle<io::Result<Kept>>,
+    pump: JoinHandle<io::Result<CapturedOutput>>,
 }
 
 impl Streaming {
@@ -270,7 +270,7 @@ impl Streaming {
 
     /// Waits until everything is written. All tasks that were submitted must have ended; what they
     /// started and left behind, tasks and actors, ends here.
-    fn finish(self) -> Result<Kept, Failure> {
+    fn finish(self) -> Result<CapturedOutput, Failure> {
         self.tasks.cancel_all();
         drop(self.chunks);
         let written = self.pump.join().expect("the output thread does not panic");
@@ -389,17 +389,17 @@ impl Run<'_> {
         let handle = self.send(call, &streaming.chunks)?;
         let ended = self.target.wait(handle)?;
         let report = &ended.report;
-        let kept = streaming.finish()?;
+        let captured = streaming.finish()?;
         self.detail(report, None);
         if self.printer.output == Output::Json {
-            let mut object = self.json(&ended, None, &kept);
+            let mut object = self.json(&ended, None, &captured);
             object["version"] = 1.into();
             self.print_json(&object)?;
-            self.keep_stdout(&kept)
+            self.keep_stdout(&captured)
                 .try_for_each(|(_, written)| written)?;
         }
         if has_run(report) {
-            self.make_empty_files(&kept, &[None])
+            self.make_empty_files(&captured, &[None])
                 .try_for_each(|(_, made)| made)?;
         }
         match &report.result {

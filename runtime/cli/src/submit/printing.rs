@@ -12,7 +12,7 @@ use wasmrun_node::Report;
 
 use super::Run;
 use super::report;
-use super::stream::{Kept, exit_of};
+use super::stream::{CapturedOutput, exit_of};
 use super::target::Ended;
 use crate::args::Output;
 use crate::fail::{self, CommandResult, Exit, Failure};
@@ -23,11 +23,11 @@ impl Run<'_> {
     /// before stays until then.
     pub(super) fn make_empty_files(
         &self,
-        kept: &Kept,
+        captured: &CapturedOutput,
         have_run: &[Option<u64>],
     ) -> impl Iterator<Item = (u64, CommandResult)> {
         let silent = have_run.iter().map(|index| (*index, index.unwrap_or(0)));
-        let silent = silent.filter(move |(_, tag)| !kept.printed.contains_key(tag));
+        let silent = silent.filter(move |(_, tag)| !captured.printed.contains_key(tag));
         silent.filter_map(move |(index, tag)| {
             let path = self.output_file(index)?;
             Some((tag, written(&path, outfile::begin(&path).map(drop))))
@@ -36,11 +36,17 @@ impl Run<'_> {
 
     /// Writes what programs printed to files, where it was kept for JSON and files were asked for
     /// as well, as far as they are taken from here.
-    pub(super) fn keep_stdout(&self, kept: &Kept) -> impl Iterator<Item = (u64, CommandResult)> {
-        kept.printed.iter().filter_map(move |(tag, [stdout, _])| {
-            let path = self.output_file(self.elements.is_some().then_some(*tag))?;
-            Some((*tag, written(&path, outfile::replace(&path, stdout))))
-        })
+    pub(super) fn keep_stdout(
+        &self,
+        captured: &CapturedOutput,
+    ) -> impl Iterator<Item = (u64, CommandResult)> {
+        captured
+            .printed
+            .iter()
+            .filter_map(move |(tag, [stdout, _])| {
+                let path = self.output_file(self.elements.is_some().then_some(*tag))?;
+                Some((*tag, written(&path, outfile::replace(&path, stdout))))
+            })
     }
 
     /// Where what a program prints goes, if that is a file.
@@ -62,9 +68,17 @@ impl Run<'_> {
         })
     }
 
-    pub(super) fn json(&self, ended: &Ended, index: Option<u64>, kept: &Kept) -> serde_json::Value {
+    pub(super) fn json(
+        &self,
+        ended: &Ended,
+        index: Option<u64>,
+        captured: &CapturedOutput,
+    ) -> serde_json::Value {
         static NOTHING: [Vec<u8>; 2] = [Vec::new(), Vec::new()];
-        let printed = kept.printed.get(&index.unwrap_or(0)).unwrap_or(&NOTHING);
+        let printed = captured
+            .printed
+            .get(&index.unwrap_or(0))
+            .unwrap_or(&NOTHING);
         let printed = (self.is_program() || printed != &NOTHING).then_some(printed);
         report::to_json(&self.plan.job, ended, index, printed)
     }
@@ -177,7 +191,7 @@ impl Run<'_> {
         } = report;
         let peak = units::bytes(report.memory_peak);
         let [waited, ran] = [*waited, *ran].map(units::duration);
-        let held = report::held(held);
+        let held = report::held_resources(held);
         let line =
             format!("task {id}: waited {waited}, ran {ran}, held {held}, memory at most {peak}");
         match bar {

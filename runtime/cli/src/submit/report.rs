@@ -179,7 +179,7 @@ fn resource_ids(held: &[HeldResource]) -> Json {
 }
 
 /// What a task held, in a few words: `CPU 1 (0), memory 64MiB`.
-pub fn held(held: &[HeldResource]) -> String {
+pub fn held_resources(held: &[HeldResource]) -> String {
     let one = |held: &HeldResource| {
         let ids: Vec<String> = held.units.iter().map(|(id, _)| id.to_string()).collect();
         let amount = Amount::from_steps(held.amount);

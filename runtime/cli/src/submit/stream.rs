@@ -44,7 +44,7 @@ pub enum Route {
 
 /// What was kept, by the tasks' tags.
 #[derive(Debug, Default)]
-pub struct Kept {
+pub struct CapturedOutput {
     /// Standard output and standard error. Of those with files it says which have begun, or could not.
     pub printed: BTreeMap<u64, [Vec<u8>; 2]>,
     /// Those of an array whose files could not be written.
@@ -57,13 +57,13 @@ pub fn pump(
     route: Route,
     mut chunks: Receiver<OutputChunk>,
     failed: impl FnOnce() + Send + 'static,
-) -> io::Result<JoinHandle<io::Result<Kept>>> {
+) -> io::Result<JoinHandle<io::Result<CapturedOutput>>> {
     std::thread::Builder::new()
         .name("wasmrun-output".into())
         .spawn(move || {
             let mut sink = Sink {
                 route,
-                kept: Kept::default(),
+                captured: CapturedOutput::default(),
                 pipes: BTreeMap::new(),
                 open: BTreeMap::new(),
             };
@@ -100,7 +100,7 @@ pub fn exit_of(error: &io::Error) -> Exit {
 struct Sink {
     route: Route,
     /// What was kept.
-    kept: Kept,
+    captured: CapturedOutput,
     /// What of the files is none, by tag.
     pipes: BTreeMap<u64, File>,
     /// For lines, what has no end yet.
@@ -141,7 +141,7 @@ impl Sink {
             Route::Files { .. } if source == OutputSource::Stderr => {
                 io::stderr().lock().write_all(&bytes)
             }
-            Route::Files { .. } if self.kept.unwritten.contains_key(&tag) => Ok(()),
+            Route::Files { .. } if self.captured.unwritten.contains_key(&tag) => Ok(()),
             Route::Files { path, is_array } => {
                 let (path, is_array) = (path(tag), *is_array);
                 let written = self.write_to(tag, &path, &bytes);
@@ -152,15 +152,15 @@ impl Sink {
                 });
                 match written {
                     Err(error) if is_array && error.kind() != io::ErrorKind::BrokenPipe => {
-                        self.kept.printed.entry(tag).or_default();
-                        self.kept.unwritten.insert(tag, error);
+                        self.captured.printed.entry(tag).or_default();
+                        self.captured.unwritten.insert(tag, error);
                         Ok(())
                     }
                     written => written,
                 }
             }
             Route::Keep => {
-                self.kept.printed.entry(tag).or_default()[source as usize]
+                self.captured.printed.entry(tag).or_default()[source as usize]
                     .extend_from_slice(&bytes);
                 Ok(())
             }
@@ -178,11 +178,11 @@ impl Sink {
         if let Some(pipe) = self.pipes.get_mut(&tag) {
             return pipe.write_all(bytes);
         }
-        let mut file = match self.kept.printed.contains_key(&tag) {
+        let mut file = match self.captured.printed.contains_key(&tag) {
             true => File::options().append(true).open(path)?,
             false => outfile::begin(path)?,
         };
-        self.kept.printed.entry(tag).or_default();
+        self.captured.printed.entry(tag).or_default();
         file.write_all(bytes)?;
         // Not kept open: an array may have more tasks than we may have files. Who reads a pipe would take that for its end.
         let about = file.metadata()?;
@@ -200,10 +200,10 @@ impl Sink {
         }
     }
 
-    fn finish(mut self) -> io::Result<Kept> {
+    fn finish(mut self) -> io::Result<CapturedOutput> {
         // What has no end is the last of its writer.
         self.end_lines()?;
-        Ok(self.kept)
+        Ok(self.captured)
     }
 
     /// What has no end gets one.
@@ -318,7 +318,7 @@ mod tests {
                 bar: None,
                 aside: true,
             },
-            kept: Kept::default(),
+            captured: CapturedOutput::default(),
             pipes: BTreeMap::new(),
             open: BTreeMap::new(),
         };

@@ -74,7 +74,7 @@ fn task_lines(task: &TaskDetail) -> Vec<String> {
         lines.extend(run_lines(run));
     }
     if !row.held.is_empty() {
-        lines.push(format!("held      {}", held(&row.held)));
+        lines.push(format!("held      {}", held_resources(&row.held)));
     }
     lines.extend(inputs(row));
     lines.extend(task.object.map(|id| format!("object    {id}")));
@@ -126,7 +126,7 @@ fn run_lines(run: &Run) -> Vec<String> {
 }
 
 /// What is held, in a few words: `CPU 1 (0), memory 64MiB`.
-fn held(held: &[HeldResource]) -> String {
+fn held_resources(held: &[HeldResource]) -> String {
     let one = |held: &HeldResource| {
         let ids: Vec<String> = held.units.iter().map(|(id, _)| id.to_string()).collect();
         let amount = Amount::from_steps(held.steps);
