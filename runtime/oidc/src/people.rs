@@ -92,13 +92,13 @@ impl People {
 
     /// Keys that are younger than this, and how old they are.
     async fn keys(&self, most: Duration) -> Result<(Arc<Keys>, Duration), ProviderError> {
-        if let Some(keys) = self.known(most) {
+        if let Some(keys) = self.cached_keys(most) {
             return Ok(keys);
         }
         let asked = timeout(PATIENCE, async {
             let _turn = self.turn.acquire().await;
             // Somebody else may have asked meanwhile.
-            if let Some(keys) = self.known(most) {
+            if let Some(keys) = self.cached_keys(most) {
                 return Ok(keys);
             }
             let issuer = &self.settings.offer.issuer;
@@ -115,7 +115,7 @@ impl People {
         asked.await.map_err(late)?
     }
 
-    fn known(&self, most: Duration) -> Option<(Arc<Keys>, Duration)> {
+    fn cached_keys(&self, most: Duration) -> Option<(Arc<Keys>, Duration)> {
         let keys = self.keys.lock();
         let (keys, at) = keys.as_ref()?;
         let age = at.elapsed();

@@ -56,7 +56,7 @@ fn node(member: &MemberRow, status: Option<&NodeStatus>, running: &[TaskRow]) ->
             h2 { (member.name) @if member.is_own { " (this one)" } }
             (parts::facts(facts))
             @if member.state != "dead" {
-                (held(&member.name, &member.total, &member.available, running))
+                (usage(&member.name, &member.total, &member.available, running))
             }
         }
     }
@@ -69,7 +69,7 @@ fn alone(status: &NodeStatus, running: &[TaskRow]) -> Markup {
         section.node id={ "node-" (status.name) } {
             h2 { (status.name) }
             (parts::facts(facts))
-            (held(&status.name, &status.total, &status.available, running))
+            (usage(&status.name, &status.total, &status.available, running))
         }
     }
 }
@@ -110,7 +110,7 @@ fn of_status(status: &NodeStatus) -> Vec<(&'static str, Markup)> {
 }
 
 /// Which tasks hold the resources of a node.
-fn held(
+fn usage(
     node: &str,
     total: &BTreeMap<ResourceName, Amount>,
     available: &BTreeMap<ResourceName, Amount>,
@@ -233,11 +233,11 @@ mod tests {
             units: vec![(0, 10_000), (1, 5_000)],
         }];
         let total = BTreeMap::from([(ResourceName::GPU, Amount::units(2))]);
-        let html = held("n1", &total, &BTreeMap::new(), &[one]).into_string();
+        let html = usage("n1", &total, &BTreeMap::new(), &[one]).into_string();
         assert!(html.contains("GPU 0") && html.contains("GPU 1"), "{html}");
         assert!(html.contains("&lt;b&gt; holds 0.5"), "{html}");
         assert!(!html.contains("GPU 2") && !html.contains("<b>"), "{html}");
-        let free = held("n1", &total, &total, &[]).into_string();
+        let free = usage("n1", &total, &total, &[]).into_string();
         assert_eq!(free.matches("free").count(), 2, "{free}");
     }
 }

@@ -24,7 +24,7 @@ pub async fn render(source: &Source) -> Result<Fragment, AskError> {
     let mut failures = List::of(What::Tasks).with("state", "failed");
     failures.limit = FAILURES;
     let failures = source.rows::<TaskRow>(failures).await?;
-    let seen = share::see(source).await?;
+    let shares = share::fetch(source).await?;
     let body = html! {
         (parts::silent(&jobs.silent))
         div.columns {
@@ -33,7 +33,7 @@ pub async fn render(source: &Source) -> Result<Fragment, AskError> {
         }
         section aria-labelledby="h-jobs" { h2 #h-jobs { "Jobs that run" } (running(&jobs.rows)) }
         section aria-labelledby="h-failures" { h2 #h-failures { "The last failures" } (failed(&failures.rows)) }
-        section aria-labelledby="h-shares" { h2 #h-shares { "Tenants" } (tenants(&seen.shares.rows)) }
+        section aria-labelledby="h-shares" { h2 #h-shares { "Tenants" } (tenants(&shares.shares.rows)) }
     };
     Ok(Fragment::new("The cluster at a glance", body))
 }

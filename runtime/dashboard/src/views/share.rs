@@ -19,7 +19,7 @@ pub fn paint(at: usize) -> &'static str {
 }
 
 /// The tenants at each node, and their shares.
-pub struct Seen {
+pub struct TenantShares {
     /// By node.
     pub tenants: Page<TenantRow>,
     /// Of the cluster.
@@ -27,7 +27,7 @@ pub struct Seen {
 }
 
 /// Asks the node, and keeps a sample for the lines.
-pub async fn see(source: &Source) -> Result<Seen, AskError> {
+pub async fn fetch(source: &Source) -> Result<TenantShares, AskError> {
     let tenants = source.rows::<TenantRow>(List::of(What::Tenants)).await?;
     let shares = source.rows::<DueRow>(List::of(What::Due)).await?;
     let sum = |count: fn(&TenantRow) -> u64| tenants.rows.iter().map(count).sum::<u64>();
@@ -43,7 +43,7 @@ pub async fn see(source: &Source) -> Result<Seen, AskError> {
             .map(|(share, row)| (row.name.clone(), share))
             .collect(),
     });
-    Ok(Seen { tenants, shares })
+    Ok(TenantShares { tenants, shares })
 }
 
 /// A share that is text.

@@ -14,7 +14,7 @@ use crate::data::{AskError, Source};
 type Tenant<'a> = (&'a DueRow, [u64; 4]);
 
 pub async fn render(source: &Source) -> Result<Fragment, AskError> {
-    let seen = share::see(source).await?;
+    let seen = share::fetch(source).await?;
     let mut done = BTreeMap::<&TenantName, [u64; 4]>::new();
     for row in &seen.tenants.rows {
         let counts = done.entry(&row.name).or_default();
