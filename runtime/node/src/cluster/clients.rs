@@ -33,7 +33,7 @@ const REMEMBERED_S: u64 = 24 * 3600;
 /// What is known of a client. Times in seconds since 1970, by the clock of the head; when it was revoked is by that of
 /// the node that was asked, and nothing goes by it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct ClientRecord {
     /// What whoever made its token calls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<String>,
@@ -57,13 +57,13 @@ pub(super) struct Known {
     revoked_s: Option<u64>,
 }
 
-impl Record for Known {
+impl Record for ClientRecord {
     // Nodes of two versions read it.
     const FORM: Form = Form::Json;
     const VERSION: u8 = 1;
 }
 
-impl Known {
+impl ClientRecord {
     /// When its last certificate ends, if that is known.
     fn ends_s(&self) -> Option<u64> {
         let issued = self.issued_s;
@@ -248,7 +248,7 @@ pub(super) async fn renewed(
     client: ClientId,
 ) -> Result<Renewal, ClientsError> {
     let now = now_s();
-    let renew = |known: &mut Known| {
+    let renew = |known: &mut ClientRecord| {
         if known.revoked_s.is_none() && known.until_s.is_none() {
             known.issued_s = known.issued_s.max(Some(now));
         }
@@ -265,7 +265,7 @@ pub(super) async fn renewed(
 /// Forgets those that cannot come any more; the next login does, where the store does not answer.
 pub(super) async fn tidy(store: &dyn ControlStore, now_s: u64) {
     let is_over = |entry: &Entry| {
-        let known = Known::from_value(&entry.value);
+        let known = ClientRecord::from_value(&entry.value);
         known.is_ok_and(|known| known.is_over(now_s))
     };
     if let Err(error) = watched::prune(store, CLIENTS, is_over).await {
@@ -274,8 +274,8 @@ pub(super) async fn tidy(store: &dyn ControlStore, now_s: u64) {
 }
 
 /// What is known of a client, as it is stored.
-fn read(client: ClientId, entry: Option<&Entry>) -> Result<Option<Known>, ClientsError> {
-    let known = entry.map(|entry| Known::from_value(&entry.value));
+fn read(client: ClientId, entry: Option<&Entry>) -> Result<Option<ClientRecord>, ClientsError> {
+    let known = entry.map(|entry| ClientRecord::from_value(&entry.value));
     known
         .transpose()
         .map_err(|source| ClientsError::Record { client, source })
@@ -285,8 +285,8 @@ fn read(client: ClientId, entry: Option<&Entry>) -> Result<Option<Known>, Client
 async fn change(
     store: &dyn ControlStore,
     client: ClientId,
-    change: impl Fn(&mut Known) -> Result<(), ClientsError>,
-) -> Result<(Known, Revision), ClientsError> {
+    change: impl Fn(&mut ClientRecord) -> Result<(), ClientsError>,
+) -> Result<(ClientRecord, Revision), ClientsError> {
     let key = records::client(client);
     let mut doubt: Option<Error> = None;
     loop {
@@ -337,7 +337,7 @@ impl Clients {
     pub(crate) async fn revoke(&self, text: &str) -> Result<ClientId, ClientsError> {
         let now = now_s();
         let client = meant(text, &self.all().await?, now)?;
-        let revoke = |known: &mut Known| {
+        let revoke = |known: &mut ClientRecord| {
             known.revoked_s = known.revoked_s.or(Some(now));
             Ok(())
         };
@@ -350,15 +350,15 @@ impl Clients {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub(super) async fn all(&self) -> Result<Vec<(ClientId, Known)>, ClientsError> {
+    pub(super) async fn all(&self) -> Result<Vec<(ClientId, ClientRecord)>, ClientsError> {
         let (entries, _) = watched::entries(self.store.as_ref(), CLIENTS).await?;
         let known = entries.iter().filter_map(|entry| {
             let client = client_of(&entry.key)?;
-            match Known::from_value(&entry.value) {
+            match ClientRecord::from_value(&entry.value) {
                 Ok(known) => Some((client, known)),
                 Err(error) => {
                     tracing::warn!(%client, %error, "what is known of a client cannot be read");
-                    Some((client, Known::default()))
+                    Some((client, ClientRecord::default()))
                 }
             }
         });
@@ -368,10 +368,14 @@ impl Clients {
 
 /// The one client with this id, of this name, or whose id begins so. An id that is not listed stands for itself, unless
 /// somebody who can still come is called so.
-fn meant(text: &str, all: &[(ClientId, Known)], now_s: u64) -> Result<ClientId, ClientsError> {
+fn meant(
+    text: &str,
+    all: &[(ClientId, ClientRecord)],
+    now_s: u64,
+) -> Result<ClientId, ClientsError> {
     let shown = || text.chars().take(80).collect::<String>();
     let whole = ClientId::parse(text);
-    let is_named = |known: &Known| known.name.as_deref() == Some(text);
+    let is_named = |known: &ClientRecord| known.name.as_deref() == Some(text);
     let mut fit: Vec<_> = all.iter().filter(|(_, known)| is_named(known)).collect();
     if let Some(id) = whole {
         let is_listed = all.iter().any(|(listed, _)| *listed == id);
@@ -428,7 +432,7 @@ impl Follower {
         let Some(client) = client_of(&entry.key) else {
             return;
         };
-        match Known::from_value(&entry.value) {
+        match ClientRecord::from_value(&entry.value) {
             Ok(known) if known.revoked_s.is_some() => {
                 if self.revoked.insert(client) {
                     tracing::info!(%client, "a client's certificate is revoked");
@@ -448,7 +452,7 @@ impl Follower {
 }
 
 /// As lists show them, the youngest first. `now_s` is by the clock of the head.
-pub(super) fn rows(mut all: Vec<(ClientId, Known)>, now_s: u64) -> Vec<AccessRow> {
+pub(super) fn rows(mut all: Vec<(ClientId, ClientRecord)>, now_s: u64) -> Vec<AccessRow> {
     all.sort_by_key(|(id, known)| (std::cmp::Reverse(known.since_s), *id));
     let ms = |s: u64| s.saturating_mul(1000);
     let unnamed = Access::unnamed();
@@ -505,7 +509,7 @@ impl Cluster {
     /// # Errors
     /// When the store cannot be read.
     pub(crate) async fn list_clients(&self) -> Result<Vec<AccessRow>, ClientsError> {
-        let all = self.told(self.clients.all()).await?;
+        let all = self.query(self.clients.all()).await?;
         Ok(rows(all, self.about_now_s().await))
     }
 }

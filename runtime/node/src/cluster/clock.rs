@@ -36,7 +36,7 @@ impl Cluster {
     /// # Errors
     /// When the store does not answer.
     pub(super) async fn clock_for_change(&self) -> Result<Option<u64>, Error> {
-        let is_there = self.told(self.store.revision());
+        let is_there = self.query(self.store.revision());
         let (is_there, now_s) = tokio::join!(is_there, self.clock_of_head());
         is_there.map(|_| now_s)
     }

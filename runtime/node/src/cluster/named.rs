@@ -20,7 +20,7 @@ use crate::guests::others::Directory;
 
 /// A claim as it is in the store.
 #[derive(Debug, Clone)]
-struct Known {
+struct StoredClaim {
     claim: Claim,
     value: Bytes,
 }
@@ -34,7 +34,7 @@ enum Claimed {
     /// It is claimed, under this lease.
     Ours(LeaseId),
     /// Somebody else has it, or had it.
-    Taken(Known),
+    Taken(StoredClaim),
 }
 
 #[async_trait]
@@ -59,7 +59,7 @@ impl Directory for Cluster {
 
     async fn claim_of(&self, tenant: &TenantName, name: &str) -> Result<Option<Claim>, Error> {
         let entry = self.store.get(&records::named(tenant, name)).await?;
-        entry.map(|entry| known(&entry.value)).transpose()
+        entry.map(|entry| decode_claim(&entry.value)).transpose()
     }
 
     async fn unclaim(&self, tenant: &TenantName, name: &str, claim: &Bytes) {
@@ -132,7 +132,7 @@ async fn claim_once(
     at: &dyn Standing,
     key: Bytes,
     claim: &Claim,
-    over: Option<Known>,
+    over: Option<StoredClaim>,
 ) -> Result<Claimed, Error> {
     let ours = claim.to_value();
     let mut condition = match over {
@@ -163,9 +163,9 @@ async fn claim_once(
             continue;
         };
         if entry.value != ours {
-            let claim = known(&entry.value)?;
+            let claim = decode_claim(&entry.value)?;
             let value = entry.value;
-            return Ok(Claimed::Taken(Known { claim, value }));
+            return Ok(Claimed::Taken(StoredClaim { claim, value }));
         }
         if entry.lease == Some(lease) {
             return Ok(Claimed::Ours(lease));
@@ -175,7 +175,7 @@ async fn claim_once(
     }
 }
 
-fn known(value: &[u8]) -> Result<Claim, Error> {
+fn decode_claim(value: &[u8]) -> Result<Claim, Error> {
     Claim::from_value(value).map_err(|error| Error::Invalid {
         why: error.to_string(),
     })

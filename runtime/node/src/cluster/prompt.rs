@@ -36,7 +36,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Those of the question, and when the store does not answer in [`STORE_PATIENCE`].
-    pub(crate) async fn told<T, E: From<Error>>(
+    pub(crate) async fn query<T, E: From<Error>>(
         &self,
         question: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {

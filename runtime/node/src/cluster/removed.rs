@@ -28,7 +28,7 @@ const REMEMBERED_S: u64 = 24 * 3600;
 
 /// What is kept of a removed node. Time in seconds since 1970, by the clock of the head, which makes certificates end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Known {
+struct Tombstone {
     /// What it was called, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     name: Option<NodeName>,
@@ -36,13 +36,13 @@ struct Known {
     removed_s: u64,
 }
 
-impl Record for Known {
+impl Record for Tombstone {
     // Nodes of two versions read it.
     const FORM: Form = Form::Json;
     const VERSION: u8 = 1;
 }
 
-impl Known {
+impl Tombstone {
     fn is_over(&self, now_s: u64) -> bool {
         // Its certificate was not renewed since.
         let ends_s = self.removed_s.saturating_add(LIFETIME.as_secs());
@@ -104,7 +104,7 @@ impl Removed {
         let store = self.store.as_ref();
         let removed_s = now_s.unwrap_or(u64::MAX);
         let key = records::removed(node);
-        let put = Op::put(key.clone(), Known { name, removed_s }.to_value());
+        let put = Op::put(key.clone(), Tombstone { name, removed_s }.to_value());
         // The first removal counts: the certificate is no older for a second one.
         let reply = store
             .txn(Txn::when(key, Condition::Absent).then(put))
@@ -139,7 +139,7 @@ pub(super) async fn all(store: &dyn ControlStore) -> Result<BTreeSet<NodeId>, Er
 /// Forgets those that cannot come any more.
 async fn forget(store: &dyn ControlStore, now_s: u64) -> Result<(), Error> {
     let is_over = |entry: &Entry| {
-        let known = Known::from_value(&entry.value);
+        let known = Tombstone::from_value(&entry.value);
         known.is_ok_and(|known| known.is_over(now_s))
     };
     watched::prune(store, REMOVED, is_over).await
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_record_has_these_bytes_and_reads_as_it_was_written() {
-        let known = Known {
+        let known = Tombstone {
             name: Some("b".parse().unwrap()),
             removed_s: 1,
         };
@@ -217,9 +217,9 @@ mod tests {
         assert_eq!(&value[..2], b"j\x01");
         let text = std::str::from_utf8(&value[2..]);
         assert_eq!(text, Ok(r#"{"name":"b","removed_s":1}"#));
-        assert_eq!(Known::from_value(&value), Ok(known));
+        assert_eq!(Tombstone::from_value(&value), Ok(known));
         // What a later version adds is skipped.
-        let later = Known::from_value(b"j\x01{\"removed_s\":3,\"by\":1}").unwrap();
+        let later = Tombstone::from_value(b"j\x01{\"removed_s\":3,\"by\":1}").unwrap();
         assert_eq!(later.removed_s, 3);
         let node = NodeId::from_bytes([7; 16]);
         assert_eq!(node_of(&records::removed(node)), Some(node));
@@ -228,14 +228,14 @@ mod tests {
 
     #[test]
     fn a_node_is_remembered_while_it_could_have_a_certificate() {
-        let known = Known {
+        let known = Tombstone {
             name: None,
             removed_s: 100,
         };
         let last_s = 100 + LIFETIME.as_secs() + REMEMBERED_S;
         assert!(!known.is_over(last_s - 1));
         assert!(known.is_over(last_s));
-        let for_good = Known {
+        let for_good = Tombstone {
             removed_s: u64::MAX,
             ..known
         };

@@ -294,12 +294,12 @@ impl Cluster {
         // Where the last time was cut off.
         self.secrets.reseal(&old).await?;
         let new = SecretKey::generate();
-        self.told(self.secrets.keep(&old, &new)).await?;
+        self.query(self.secrets.keep(&old, &new)).await?;
         self.keys.replace(&new).map_err(key_error)?;
         let done = self.secrets.reseal(&new).await?;
         let is_over = |entry: &Entry| entry.key != records::secret_key(old.id());
         let store = &*self.secrets.store;
-        self.told(watched::prune(store, SECRET_KEYS, is_over))
+        self.query(watched::prune(store, SECRET_KEYS, is_over))
             .await?;
         Ok(done)
     }
@@ -308,7 +308,7 @@ impl Cluster {
     async fn held_key(&self, id: KeyId) -> Result<Option<SecretKey>, SecretError> {
         match self.own_key()? {
             Some(key) if key.id() == id => Ok(Some(key)),
-            Some(key) => Ok(self.told(self.secrets.former(&key, id)).await?),
+            Some(key) => Ok(self.query(self.secrets.former(&key, id)).await?),
             None => Ok(None),
         }
     }
@@ -374,7 +374,7 @@ impl Source for Cluster {
         name: &SecretName,
     ) -> Result<Option<StoredSecret>, SecretError> {
         let key = records::secret(tenant, name);
-        let entry = self.told(self.store.get(&key)).await?;
+        let entry = self.query(self.store.get(&key)).await?;
         let stored = entry.map(|entry| StoredSecret::from_value(&entry.value));
         Ok(stored.transpose()?)
     }

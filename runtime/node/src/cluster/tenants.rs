@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    type Told = Arc<Mutex<BTreeMap<TenantName, TenantConfig>>>;
+    type TenantLog = Arc<Mutex<BTreeMap<TenantName, TenantConfig>>>;
 
     fn name(text: &str) -> TenantName {
         text.parse().unwrap()
@@ -329,8 +329,8 @@ mod tests {
     }
 
     /// One who keeps what is told last.
-    fn listener() -> (Told, Tell) {
-        let told = Told::default();
+    fn listener() -> (TenantLog, Tell) {
+        let told = TenantLog::default();
         let tell = {
             let told = told.clone();
             move |tenant, config| drop(told.lock().insert(tenant, config))

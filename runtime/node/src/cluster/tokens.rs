@@ -436,7 +436,7 @@ impl Cluster {
     /// # Errors
     /// When the store cannot be read.
     pub(crate) async fn tokens(&self) -> Result<Vec<TokenRow>, TokensError> {
-        let book = self.told(read(self.store.as_ref())).await?;
+        let book = self.query(read(self.store.as_ref())).await?;
         let now = self.about_now_s().await;
         let rows = book.list().map(|token| TokenRow {
             id: token.id.to_string(),

@@ -8,31 +8,34 @@ fn client(n: u8) -> ClientId {
 
 #[test]
 fn a_record_has_these_bytes_and_reads_as_it_was_written() {
-    let known = Known {
+    let known = ClientRecord {
         name: Some("ci".into()),
         since_s: Some(1),
         issued_s: Some(2),
-        ..Known::default()
+        ..ClientRecord::default()
     };
     let value = known.to_value();
     let text = r#"{"name":"ci","since_s":1,"issued_s":2}"#;
     assert_eq!(&value[..2], b"j\x01");
     assert_eq!(std::str::from_utf8(&value[2..]), Ok(text));
-    assert_eq!(Known::from_value(&value), Ok(known));
+    assert_eq!(ClientRecord::from_value(&value), Ok(known));
     // What a later version adds is skipped.
-    let later = Known::from_value(b"j\x01{\"revoked_s\":3,\"by\":1}").unwrap();
+    let later = ClientRecord::from_value(b"j\x01{\"revoked_s\":3,\"by\":1}").unwrap();
     assert_eq!(later.revoked_s, Some(3));
-    let viewer = Known {
+    let viewer = ClientRecord {
         role: Some(Role::Viewer),
         tenants: Some("a,b".parse().unwrap()),
-        ..Known::default()
+        ..ClientRecord::default()
     };
     let value = viewer.to_value();
     let text = r#"{"role":"viewer","tenants":"a,b"}"#;
     assert_eq!(std::str::from_utf8(&value[2..]), Ok(text));
-    assert_eq!(Known::from_value(&value), Ok(viewer.clone()));
+    assert_eq!(ClientRecord::from_value(&value), Ok(viewer.clone()));
     // Who has a certificate that says nothing is listed as what it is taken for.
-    let rows = rows(vec![(client(1), viewer), (client(2), Known::default())], 0);
+    let rows = rows(
+        vec![(client(1), viewer), (client(2), ClientRecord::default())],
+        0,
+    );
     let shown = |at: usize| (rows[at].role, rows[at].tenants.to_string());
     assert_eq!(shown(0), (Role::Viewer, "a,b".to_owned()));
     assert_eq!(shown(1), (Role::Submitter, "*".to_owned()));
@@ -42,12 +45,12 @@ fn a_record_has_these_bytes_and_reads_as_it_was_written() {
 
 #[test]
 fn who_is_meant() {
-    let known = |name: Option<&str>, revoked_s| Known {
+    let known = |name: Option<&str>, revoked_s| ClientRecord {
         name: name.map(Into::into),
         revoked_s,
-        ..Known::default()
+        ..ClientRecord::default()
     };
-    let until = |name: &str, until_s| Known {
+    let until = |name: &str, until_s| ClientRecord {
         until_s: Some(until_s),
         ..known(Some(name), None)
     };
@@ -84,16 +87,16 @@ fn who_is_meant() {
 
 #[test]
 fn a_name_that_could_be_an_id_is_not_taken_for_that_of_nobody() {
-    let named = |id, revoked_s| Known {
+    let named = |id, revoked_s| ClientRecord {
         name: Some(client(id).to_string()),
         revoked_s,
-        ..Known::default()
+        ..ClientRecord::default()
     };
     let mut all = vec![(client(1), named(2, None)), (client(3), named(4, None))];
     let text = client(2).to_string();
     assert_eq!(meant(&text, &all, 0).unwrap(), client(1));
     // One that has the id is meant by it.
-    all.push((client(2), Known::default()));
+    all.push((client(2), ClientRecord::default()));
     assert_eq!(meant(&text, &all, 0).unwrap(), client(2));
     // Nobody who is called so can come any more.
     all[1].1.revoked_s = Some(1);
@@ -115,7 +118,7 @@ fn a_key_has_no_certificates_that_say_different_things() {
         access,
         until_s,
     };
-    let mut known = Known::default();
+    let mut known = ClientRecord::default();
     let id = client(1);
     known
         .log_in(id, &login(Some(&operator), None), 100)
@@ -164,10 +167,10 @@ fn a_key_has_no_certificates_that_say_different_things() {
 #[test]
 fn a_client_is_remembered_as_long_as_a_certificate_of_it_may_be_valid() {
     let lifetime = LIFETIME.as_secs();
-    let known = |issued_s, revoked_s| Known {
+    let known = |issued_s, revoked_s| ClientRecord {
         issued_s,
         revoked_s,
-        ..Known::default()
+        ..ClientRecord::default()
     };
     let issued = known(Some(100), None);
     assert_eq!(issued.state(99 + lifetime), "valid");
@@ -180,7 +183,7 @@ fn a_client_is_remembered_as_long_as_a_certificate_of_it_may_be_valid() {
     assert!(!revoked.is_over(u64::MAX));
     assert!(!known(None, None).is_over(u64::MAX));
     // What came of a login ends sooner.
-    let person = Known {
+    let person = ClientRecord {
         until_s: Some(200),
         ..known(Some(100), None)
     };

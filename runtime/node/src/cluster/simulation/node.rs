@@ -56,7 +56,7 @@ impl Said {
 
 /// What a node believes to own.
 #[derive(Debug, Clone, Copy)]
-struct Held {
+struct Ownership {
     said: Said,
     /// Whether the store has said that it has the record.
     is_kept: bool,
@@ -66,7 +66,7 @@ struct Held {
 pub(super) struct Shelf<I> {
     me: NodeId,
     pub(super) records: Records<I>,
-    held: Mutex<BTreeMap<I, Held>>,
+    held: Mutex<BTreeMap<I, Ownership>>,
     oracle: Arc<Oracle>,
 }
 
@@ -75,7 +75,7 @@ impl<I: RecordId + Ord> Shelf<I> {
         self.held.lock().keys().copied().collect()
     }
 
-    pub(super) fn kept(&self) -> BTreeSet<String> {
+    pub(super) fn stored_ids(&self) -> BTreeSet<String> {
         let held = self.held.lock();
         let kept = held.iter().filter(|(_, it)| it.is_kept);
         kept.map(|(id, _)| id.to_string()).collect()
@@ -87,7 +87,7 @@ impl<I: RecordId + Ord> Shelf<I> {
             changes: 1,
             takeovers: 0,
         };
-        let held = Held {
+        let held = Ownership {
             said,
             is_kept: false,
         };
@@ -132,7 +132,7 @@ impl<I: RecordId + Ord> Shelf<I> {
         tokio::spawn(async move {
             match written.await {
                 Ok(Written::Done) => {
-                    shelf.oracle.kept(I::PREFIX, id, said);
+                    shelf.oracle.promises(I::PREFIX, id, said);
                     if let Some(held) = shelf.held.lock().get_mut(&id) {
                         held.is_kept = true;
                     }
@@ -158,7 +158,7 @@ impl<I: RecordId + Ord> Shelf<I> {
         let taken = self.records.take(owner, &values).await?;
         for (found, said) in next {
             if taken.contains(&found.id) {
-                let held = Held {
+                let held = Ownership {
                     said,
                     is_kept: true,
                 };
@@ -189,7 +189,7 @@ impl<I: RecordId + Ord> Heir<I> for Looking<I> {
     }
 
     async fn look_at_own(&mut self, shelf: &Arc<Shelf<I>>) -> Result<bool, Error> {
-        let kept = shelf.kept();
+        let kept = shelf.stored_ids();
         let found = shelf.records.own().await?;
         let there: BTreeSet<String> = found.iter().map(|it| it.id.to_string()).collect();
         let is_gone = |id: &I| kept.contains(&id.to_string()) && !there.contains(&id.to_string());

@@ -114,7 +114,7 @@ impl Oracle {
         self.state.lock().nodes.insert(process, node);
     }
 
-    pub(super) fn kept(&self, prefix: &str, id: impl Display, said: Said) {
+    pub(super) fn promises(&self, prefix: &str, id: impl Display, said: Said) {
         let thing = thing(prefix, id);
         self.note(format_args!(
             "{thing} is kept with {} changes",

@@ -441,10 +441,10 @@ fn unrest_of(node: &Node, owned: &BTreeSet<String>, ids: &BTreeSet<NodeId>) -> O
     }
     let tasks = node
         .tasks
-        .kept()
+        .stored_ids()
         .into_iter()
         .map(|id| format!("tasks/{id}"));
-    let groups = node.groups.kept().into_iter();
+    let groups = node.groups.stored_ids().into_iter();
     let held: BTreeSet<String> = tasks
         .chain(groups.map(|id| format!("groups/{id}")))
         .collect();
