@@ -16,14 +16,14 @@ use wasmrun_model::scheduler::{Config, Event, NewWaiters, NodeInfo, Scheduler};
 use wasmrun_model::task::{Attempt, Phase as State};
 use wasmrun_model::time::Instant as ModelInstant;
 
-pub(crate) use self::entry::Given;
+pub(crate) use self::entry::InputSummary;
 pub(crate) use self::groups::{GroupNews, GroupRecord, MOST_GROUPS, OwnGroup, RecordedGroup};
 pub(crate) use self::outbox::{Outbound, Outbox};
 pub use self::todo::SubmitError;
 pub(crate) use self::todo::{Ended, Incoming, Outgoing, Start, Submission, Todo};
 
 use self::ages::Ages;
-use self::behind::Behind;
+use self::estates::Estates;
 use self::groups::Groups;
 pub(crate) use self::pauses::Pauses;
 use crate::ledger::deadlock::{Blocked, BlockedTasks};
@@ -58,7 +58,7 @@ pub(crate) struct Ledger {
     /// The task that is being submitted.
     submitting: Option<TaskId>,
     /// What tasks have left behind at other nodes, or others' here.
-    behind: Behind,
+    estates: Estates,
     /// A new attempt of another node's task, to take the place of the one that is here.
     incoming: Option<Box<Entry>>,
     /// Attempts that wait for others.
@@ -129,7 +129,7 @@ impl Ledger {
             blocked: BlockedTasks::default(),
             pauses: Arc::default(),
             groups: Groups::default(),
-            behind: Behind::default(),
+            estates: Estates::default(),
             living: 0,
             losing: None,
             dead: DeadActors::default(),
@@ -485,12 +485,12 @@ impl Ledger {
 
 pub(crate) mod ages;
 mod arguments;
-mod behind;
 mod blocked;
 mod circle;
 pub(crate) mod deadlock;
 mod effects;
 mod entry;
+mod estates;
 pub(crate) mod graph;
 mod groups;
 pub(crate) mod jobs;

@@ -23,7 +23,7 @@ use crate::records::actor_ref::ActorRef;
 use crate::records::handles::HandleTable;
 use crate::records::job::{Argument, Job, Parent, value_hash};
 use crate::records::object::{Reference, Value};
-use crate::records::reach::{Held, Holds};
+use crate::records::reach::{Holds, Referent};
 use crate::records::task::{Nested, TaskCell, Work};
 
 /// The most that one attempt may start in all: their numbers are part of their ids.
@@ -52,7 +52,7 @@ pub(crate) struct Attempt {
     /// See [`Self::id_base()`].
     pub(crate) id_base: OnceLock<TaskId>,
     /// Arguments that others may be reached from, with how often each is held.
-    pub(crate) arguments: Mutex<Vec<(Held, usize)>>,
+    pub(crate) arguments: Mutex<Vec<(Referent, usize)>>,
     pub(crate) clock: Clock,
     pub(crate) this: Weak<Self>,
 }
@@ -92,11 +92,11 @@ impl Drop for Attempt {
 }
 
 impl Holds for Attempt {
-    fn holds(&self) -> Vec<(Held, usize)> {
+    fn holds(&self) -> Vec<(Referent, usize)> {
         let mut held = self.arguments.lock().clone();
         // An actor's handles are the actor's, not the call's.
         if matches!(self.cell.work, Work::Task(_)) {
-            held.extend(self.handles.held().into_iter().map(|held| (held, 1)));
+            held.extend(self.handles.referents().into_iter().map(|held| (held, 1)));
         }
         held
     }
@@ -122,7 +122,7 @@ impl Attempt {
     }
 
     /// An argument that is held here from now on, besides the `times` that the executor holds it until the attempt ends.
-    pub(crate) fn note_argument(&self, held: Held, times: usize) {
+    pub(crate) fn note_argument(&self, held: Referent, times: usize) {
         self.arguments.lock().push((held, times + 1));
     }
 

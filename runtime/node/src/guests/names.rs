@@ -124,7 +124,7 @@ struct Named {
 }
 
 /// What is known of a name here.
-pub(crate) enum Known {
+pub(crate) enum NameState {
     /// It is this actor's, and anybody may find it.
     Public(ActorRef),
     /// Somebody is about to have it.
@@ -134,12 +134,12 @@ pub(crate) enum Known {
 
 impl Names {
     /// Whose a name is.
-    pub(crate) fn find(&self, tenant: &TenantName, name: &str) -> Known {
+    pub(crate) fn find(&self, tenant: &TenantName, name: &str) -> NameState {
         let names = self.0.lock();
         match names.get(&(tenant.clone(), name.to_owned())) {
-            Some(named) if named.actor.is_public() => Known::Public(named.actor.clone()),
-            Some(named) if !named.actor.is_over() => Known::Reserved(named.actor.id),
-            _ => Known::None,
+            Some(named) if named.actor.is_public() => NameState::Public(named.actor.clone()),
+            Some(named) if !named.actor.is_over() => NameState::Reserved(named.actor.id),
+            _ => NameState::None,
         }
     }
 
@@ -381,12 +381,14 @@ impl Shared {
     ) -> Result<ActorRef, FindError> {
         let none = || self.was_named(tenant, name);
         let (directory, others) = match self.names.find(tenant, name) {
-            Known::Public(actor) => return Ok(actor),
+            NameState::Public(actor) => return Ok(actor),
             // Who is about to have it here may find that another node's has it.
-            Known::Reserved(_) | Known::None => match (self.directory.get(), self.others.get()) {
-                (Some(directory), Some(others)) if is_name(name) => (directory, others),
-                _ => return Err(none()),
-            },
+            NameState::Reserved(_) | NameState::None => {
+                match (self.directory.get(), self.others.get()) {
+                    (Some(directory), Some(others)) if is_name(name) => (directory, others),
+                    _ => return Err(none()),
+                }
+            }
         };
         let unknown = |why| FindError::Unknown {
             name: shown(name),
@@ -432,7 +434,7 @@ impl Shared {
             Some(dead) => FindError::Dead {
                 name: shown(name),
                 actor: dead.id,
-                why: dead.told(),
+                why: dead.describe(),
             },
             None => FindError::None(shown(name)),
         })
@@ -447,9 +449,9 @@ impl Shared {
         is_wanted: bool,
     ) -> Sought {
         match self.names.find(tenant, name) {
-            Known::Public(known) if known.id == actor && is_wanted => Sought::Actor(known),
-            Known::Public(known) if known.id == actor => Sought::Held,
-            Known::Reserved(known) if known == actor => Sought::Held,
+            NameState::Public(known) if known.id == actor && is_wanted => Sought::Actor(known),
+            NameState::Public(known) if known.id == actor => Sought::Held,
+            NameState::Reserved(known) if known == actor => Sought::Held,
             _ => Sought::Gone,
         }
     }

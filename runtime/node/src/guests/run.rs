@@ -30,7 +30,7 @@ use crate::records::call_log::Ran;
 use crate::records::handles::HandleTable;
 use crate::records::job::{Argument, Call};
 use crate::records::object::{Fitted, LoadError, Object, Reference, Value};
-use crate::records::reach::Held;
+use crate::records::reach::Referent;
 use crate::records::task::{Report, TaskCell, Work};
 
 impl Start {
@@ -269,7 +269,7 @@ fn note_value(attempt: &Attempt, value: &Value, fitted: Option<&Fitted>, times: 
     let is_loaded = fitted.is_some_and(Fitted::holds_value);
     let times = times + usize::from(is_loaded);
     if times > 0 && !value.references().is_empty() {
-        attempt.note_argument(Held::Value(value.clone()), times);
+        attempt.note_argument(Referent::Value(value.clone()), times);
     }
 }
 
@@ -323,7 +323,7 @@ async fn load(
 }
 
 /// What a guest returned, kept, with what it names.
-async fn kept(
+async fn store_result(
     attempt: &Attempt,
     work: &Work,
     outcome: Result<Outcome, TaskError>,
@@ -395,7 +395,7 @@ async fn run_task(begun: Begun, turn: &Turn) -> Option<Start> {
     // Whoever listens to the output must see its end before the report.
     drop(output);
     let kept = cell
-        .unless_cancelled(pin!(kept(&attempt, &cell.work, outcome)))
+        .unless_cancelled(pin!(store_result(&attempt, &cell.work, outcome)))
         .await;
     let (result, memory_peak) = kept.unwrap_or((Err(TaskError::Cancelled), 0));
     let phases = attempt.clock.phases(returned);
@@ -527,7 +527,7 @@ async fn run_call(begun: Begun, turn: &Turn) -> Option<Start> {
     let failure = outcome.as_ref().err();
     let state = pin!(state_after(actor, &cell, &mut instance, &limits, failure)).await;
     let kept = cell
-        .unless_cancelled(pin!(kept(&attempt, &cell.work, outcome)))
+        .unless_cancelled(pin!(store_result(&attempt, &cell.work, outcome)))
         .await;
     let (result, memory_peak) = kept.unwrap_or_else(|| (Err(stopped(actor, &cell)), 0));
     let phases = attempt.clock.phases(returned);

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::guests::attempt::Attempt;
 use crate::guests::block::BlockGuard;
-use crate::guests::names::{Known as Named, Naming};
+use crate::guests::names::{NameState, Naming};
 use crate::ledger::Submission;
 use crate::ledger::deadlock::{Blocked, Wait};
 use crate::records::actor::{ActorCell, Creator};
@@ -278,7 +278,7 @@ impl Attempt {
         self.check_isolation()?;
         let tenant = &self.parent().terms.tenant;
         let found = self.shared.find_actor(tenant, name);
-        let is_here = || matches!(self.shared.names.find(tenant, name), Named::Public(_));
+        let is_here = || matches!(self.shared.names.find(tenant, name), NameState::Public(_));
         let found = match self.shared.are_names_elsewhere() && !is_here() {
             true => self.aside(None, found).await,
             false => found.await,

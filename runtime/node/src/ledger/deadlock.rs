@@ -34,7 +34,7 @@ use super::graph::{Graph, Needs};
 use super::standstill::{self, Lacking, Waits};
 
 use crate::ledger::Ledger;
-use crate::records::reach::{Held, Reach};
+use crate::records::reach::{Reach, Referent};
 use crate::records::wait::Countdown;
 
 /// A wait of a task for others, and how it can be ended.
@@ -340,7 +340,7 @@ impl Ledger {
                 reach.count(argument.into(), 1);
             }
             if let Some(actor) = calls {
-                reach.count(Held::Actor(actor.clone()), 1);
+                reach.count(Referent::Actor(actor.clone()), 1);
             }
         }
         for (_, blocked) in self.blocked.iter() {

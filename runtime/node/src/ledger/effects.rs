@@ -374,7 +374,7 @@ impl Ledger {
 
     /// Starts a task, which is in this slot, or has moved.
     fn start(&mut self, task: &TaskId, attempt: Attempt, slot: u32) -> Start {
-        let held = self.held(task);
+        let held = self.held_resources(task);
         let slot = self.tasks.find_at(task, slot);
         let slot = slot.expect("a live task has an entry");
         self.tasks.expect(task, slot);
@@ -402,7 +402,7 @@ impl Ledger {
         }
     }
 
-    fn held(&self, task: &TaskId) -> Vec<HeldResource> {
+    fn held_resources(&self, task: &TaskId) -> Vec<HeldResource> {
         let held = self.scheduler.held(task).expect("a dispatched task holds");
         parts(&held.allocation)
     }

@@ -32,7 +32,7 @@ pub(super) struct Entry {
     /// The node that owns it and has given it to us, if it is not ours.
     pub(super) from: Option<NodeId>,
     /// What lists and the history say of it besides, if there is anything.
-    pub(super) given: Option<Box<Given>>,
+    pub(super) given: Option<Box<InputSummary>>,
 }
 
 /// An attempt of a task that has started another one.
@@ -45,14 +45,14 @@ pub(crate) struct Starter {
 
 /// What a task that was submitted here was given, as lists show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct InputSummary {
     pub(crate) array_index: Option<u64>,
     pub(crate) trace: Option<TraceContext>,
     /// The objects, also those that are there from the start: the first [`TaskRow::MOST_INPUTS`].
     pub(crate) inputs: Vec<ObjectId>,
 }
 
-impl Given {
+impl InputSummary {
     /// Of a task that is to do this; `None` where there is nothing to say.
     pub(super) fn of(call: &Call) -> Option<Box<Self>> {
         let objects = call.values.iter().filter_map(|value| match value {

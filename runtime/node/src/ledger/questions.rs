@@ -13,7 +13,7 @@ use wasmrun_model::task::{Cancellation, Phase as State};
 
 use super::effects::parts;
 use super::entry::Starter;
-use super::{Given, Ledger};
+use super::{InputSummary, Ledger};
 use crate::records::actor_ref::ActorRef;
 use crate::records::job::{Argument, Call};
 use crate::records::object::{Object, Reference};
@@ -151,7 +151,7 @@ impl Ledger {
     }
 
     /// What a live task was given, as lists say it, if there is anything to say.
-    pub(crate) fn given(&self, task: &TaskId) -> Option<&Given> {
+    pub(crate) fn input_summary(&self, task: &TaskId) -> Option<&InputSummary> {
         self.tasks.get(task)?.given.as_deref()
     }
 

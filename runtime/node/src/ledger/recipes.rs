@@ -10,7 +10,7 @@ use wasmrun_model::task::Attempt;
 
 use super::{Ledger, Todo};
 use crate::records::job::{Call, Job};
-use crate::records::lineage::{CallRecipe, Kept, Origin, Recipe};
+use crate::records::lineage::{CallRecipe, Ingredients, Origin, Recipe};
 use crate::records::object::Value;
 use crate::records::task::{Report, TaskCell, Work};
 
@@ -24,7 +24,7 @@ impl Ledger {
         job: &Arc<Job>,
         call: &Call,
         value: &Value,
-    ) -> Vec<Kept> {
+    ) -> Vec<Ingredients> {
         let (recipe, over) = self.lineage.add(cell, job, call, Attempt::FIRST);
         set_recipe(cell, value, recipe);
         over

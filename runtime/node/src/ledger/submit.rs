@@ -12,7 +12,7 @@ use wasmrun_model::task::{Attempt, Phase as State, TaskSpec, Terms};
 
 use super::arguments::{Tie, has_failed, needs};
 use super::entry::Starter;
-use super::{Ended, Entry, Given, Ledger, Resuming, Submission, SubmitError, Todo};
+use super::{Ended, Entry, InputSummary, Ledger, Resuming, Submission, SubmitError, Todo};
 use crate::records::job::{Call, Job};
 use crate::records::task::{Report, TaskCell, Work};
 
@@ -65,7 +65,7 @@ impl Ledger {
             self.dead.forget(&actor.id);
         }
         let args = needs(&call);
-        let given = Given::of(&call);
+        let given = InputSummary::of(&call);
         let spec = TaskSpec {
             id: cell.id,
             driver,
@@ -193,7 +193,7 @@ impl Ledger {
             report: Report::never_ran(&cell, error),
             cell,
             parent,
-            given: Given::of(&call),
+            given: InputSummary::of(&call),
         });
         todo.trash.calls.push(call);
         todo

@@ -12,10 +12,10 @@ use wasmrun_model::scheduler::{Message, Reason};
 use wasmrun_model::task::{Attempt, TaskKind, Terms};
 
 use crate::ledger::deadlock::Blocked;
-use crate::ledger::entry::{Given, Starter};
+use crate::ledger::entry::{InputSummary, Starter};
 use crate::records::actor_ref::ActorRef;
 use crate::records::job::Call;
-use crate::records::lineage::Kept;
+use crate::records::lineage::Ingredients;
 use crate::records::object::Reference;
 use crate::records::task::{Report, TaskCell};
 use crate::records::wait::Countdown;
@@ -85,7 +85,7 @@ pub(crate) struct Ended {
     pub cell: Arc<TaskCell>,
     pub report: Box<Report>,
     pub parent: Option<Starter>,
-    pub given: Option<Box<Given>>,
+    pub given: Option<Box<InputSummary>>,
 }
 
 /// See [`Todo::trash`].
@@ -100,7 +100,7 @@ pub(crate) struct Trash {
     pub(super) generations: Vec<ActorInstance>,
     pub(super) references: Vec<Reference>,
     pub(super) outputs: Vec<Arc<TaskOutput>>,
-    pub(super) recipes: Vec<Kept>,
+    pub(super) recipes: Vec<Ingredients>,
     pub(super) waits: Vec<Blocked>,
 }
 

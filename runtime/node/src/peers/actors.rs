@@ -36,7 +36,7 @@ const SWEEP: usize = 64;
 #[derive(Default)]
 pub(super) struct Actors {
     /// Those of other nodes that are named, called or hosted here.
-    foreign: Mutex<BTreeMap<ActorName, Known>>,
+    foreign: Mutex<BTreeMap<ActorName, ForeignActor>>,
     /// Who is to hear of ours.
     watchers: Mutex<BTreeMap<ActorId, BTreeSet<NodeId>>>,
     /// What is not begun while nobody confirms that this node lives.
@@ -45,7 +45,7 @@ pub(super) struct Actors {
 
 /// An actor of another node.
 #[derive(Default)]
-struct Known {
+struct ForeignActor {
     cell: Weak<ActorCell>,
     references: WeakActorRef,
     /// Who has given it to us, and how often.
@@ -87,7 +87,7 @@ impl HeldBack {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Confirmation(u64);
 
-impl Known {
+impl ForeignActor {
     /// Whether anything here needs it.
     fn is_needed(&self) -> bool {
         self.cell.strong_count() > 0 || self.references.is_held()
@@ -345,7 +345,7 @@ impl Exchange {
     /// Forgets another node's actor that nobody here names, calls or hosts.
     fn forget(&self, name: ActorName) {
         let mut foreign = self.actors.foreign.lock();
-        if foreign.get(&name).is_none_or(Known::is_needed) {
+        if foreign.get(&name).is_none_or(ForeignActor::is_needed) {
             return;
         }
         foreign.remove(&name);

@@ -14,7 +14,7 @@ use wasmrun_model::id::{NodeId, ObjectId, TaskId};
 use wasmrun_model::task::Attempt;
 use wasmrun_model::value::Encoded;
 
-use super::protocol::{At, Body, Carried, Given};
+use super::protocol::{At, Body, Carried, CarriedArgument};
 use super::session::PeerSession;
 use super::{Exchange, remote};
 use crate::records::job::Argument;
@@ -100,7 +100,7 @@ impl Exchange {
         session: &PeerSession,
         (cell, attempt): (&TaskCell, Attempt),
         values: &[Argument],
-    ) -> Vec<Given> {
+    ) -> Vec<CarriedArgument> {
         let (fits, mut left) = fit(values);
         let mut too_long = Vec::new();
         let values = (0..).zip(values).zip(fits);
@@ -108,10 +108,10 @@ impl Exchange {
             Argument::Value(value) => {
                 let id = ObjectId::put_by(cell.id, ARGUMENTS_FROM | index);
                 if fits {
-                    return Given::Value(self.carry(to, id, value));
+                    return CarriedArgument::Value(self.carry(to, id, value));
                 }
                 too_long.push((id, value.clone()));
-                Given::Value(self.carry_name(to, id, &cell.work.terms().tenant, value))
+                CarriedArgument::Value(self.carry_name(to, id, &cell.work.terms().tenant, value))
             }
             Argument::Object(Object(reference)) => {
                 let name = self.lend(to, reference);
@@ -126,7 +126,7 @@ impl Exchange {
                 let made = made.then(|| Box::new(self.made_of(to, name, reference)));
                 let inline = made.as_ref().map_or(0, |made| made.inline_bytes());
                 left = left.saturating_sub(inline);
-                Given::Object(name, made)
+                CarriedArgument::Object(name, made)
             }
         });
         let given = given.collect();

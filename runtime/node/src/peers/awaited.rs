@@ -66,7 +66,7 @@ impl<T> Awaited<T> {
     }
 
     /// A node has left, and answers nothing any more.
-    pub(super) fn left(&self, node: NodeId) {
+    pub(super) fn remove_node(&self, node: NodeId) {
         let mut table = self.0.lock();
         let of_it: Vec<_> = table
             .waiting
@@ -115,7 +115,7 @@ mod tests {
     fn nobody_waits_for_a_node_that_has_left_and_nothing_stays_of_who_gave_up() {
         let awaited = Awaited::<()>::default();
         let (lost, other) = (awaited.ask(ASKED), awaited.ask(OTHER));
-        awaited.left(ASKED);
+        awaited.remove_node(ASKED);
         assert_eq!(lost.answered().now_or_never(), Some(None));
         assert_eq!(other.answered().now_or_never(), None);
         assert!(awaited.0.lock().waiting.is_empty());

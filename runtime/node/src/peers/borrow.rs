@@ -246,7 +246,9 @@ impl Exchange {
     /// Lends an object that is kept here for a tenant.
     pub(super) fn lend_kept(&self, to: NodeId, kept: &KeptFor) {
         let desk = self.desk().filter(|_| kept.name.owner == self.me);
-        if let Some(reference) = desk.and_then(|desk| desk.kept(&kept.tenant, &kept.name.id)) {
+        if let Some(reference) =
+            desk.and_then(|desk| desk.kept(&kept.tenant, &kept.name.id))
+        {
             self.lend(to, &reference);
             self.send(to, OneWay::Lent(kept.name));
         }
@@ -321,7 +323,7 @@ impl Exchange {
                 return;
             }
             None => {
-                let made = gone(name);
+                let made = lost_answer(name);
                 self.send(by, OneWay::Made(Box::new(made)));
                 return;
             }
@@ -478,7 +480,7 @@ impl Exchange {
 }
 
 /// What whoever wants an object that is not there hears.
-pub(super) fn gone(name: ObjectName) -> Made {
+pub(super) fn lost_answer(name: ObjectName) -> Made {
     Made {
         name,
         result: Err(WireError::from(&TaskError::Lost(name.id))),

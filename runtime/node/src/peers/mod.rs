@@ -54,7 +54,7 @@ use wasmrun_model::reference::Peers;
 use wasmrun_model::scheduler::Message;
 
 pub(crate) use self::fabric::Fabric;
-pub(crate) use self::moving::Left;
+pub(crate) use self::moving::StrandedObject;
 pub(crate) use self::outlive::{CopyAt, Whereabouts};
 pub(crate) use self::protocol::{Bulk, OneWay, Request, Response};
 pub use self::transfer::Moved;
@@ -280,12 +280,12 @@ impl Exchange {
     fn let_go_of(&self, lost: LostPeer) {
         let node = lost.node;
         self.outputs.lost(node);
-        self.spread.left(node);
+        self.spread.remove_node(node);
         self.lost_holder(node);
         self.lost_owner(node);
         self.lost_actors(node);
-        self.seeking.left(node);
-        self.replays.awaited.left(node);
+        self.seeking.remove_node(node);
+        self.replays.awaited.remove_node(node);
         drop(lost);
         self.arriving.lock().retain(|(from, ..)| *from != node);
         self.ends.lost(node);

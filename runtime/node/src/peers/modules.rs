@@ -167,7 +167,7 @@ impl Modules {
     }
 
     /// What is kept of a module, if it is what it was. Blocks this thread while it is read.
-    fn kept(&self, digest: &Digest) -> Option<Bytes> {
+    fn read_verified(&self, digest: &Digest) -> Option<Bytes> {
         let path = self.path(digest)?;
         let bytes = std::fs::read(&path).ok()?;
         if Digest::of(&bytes) == *digest {
@@ -274,7 +274,7 @@ impl Exchange {
     }
 
     async fn fetch(&self, from: NodeId, digest: Digest, len: u64) -> Result<Bytes, TaskError> {
-        let kept = self.with_files(move |modules| modules.kept(&digest));
+        let kept = self.with_files(move |modules| modules.read_verified(&digest));
         if let Some(kept) = kept.await.flatten() {
             return Ok(kept);
         }

@@ -73,7 +73,7 @@ type Tried = BTreeMap<Leaving, Result<(), String>>;
 
 /// An object that goes with its node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Left {
+pub(crate) struct StrandedObject {
     pub(crate) object: ObjectId,
     /// What the node is called that needs it.
     pub(crate) needed_by: String,
@@ -88,7 +88,7 @@ fn moved(tried: &Tried) -> usize {
 impl Exchange {
     /// Has others keep what this node has and they need, until all of it is elsewhere or time is up. How many objects
     /// were moved, and which were not.
-    pub(crate) async fn move_out(&self, until: Instant) -> (usize, Vec<Left>) {
+    pub(crate) async fn move_out(&self, until: Instant) -> (usize, Vec<StrandedObject>) {
         let mut tried = Tried::new();
         let _ = tokio::time::timeout_at(until, self.move_all(&mut tried)).await;
         let moved = moved(&tried);
@@ -98,7 +98,7 @@ impl Exchange {
                 Some(Err(why)) => why,
                 None => "there was no time".to_owned(),
             };
-            Some(self.left(leaving, why))
+            Some(self.stranded(leaving, why))
         });
         (moved, left.collect())
     }
@@ -176,7 +176,7 @@ impl Exchange {
             if named.len() >= MOST_NAMED || !named.insert(*leaving) {
                 continue;
             }
-            let left = self.left(*leaving, why.clone());
+            let left = self.stranded(*leaving, why.clone());
             tracing::warn!(
                 object = %left.object, node = %left.needed_by, why = %left.why,
                 "an object that another node needs is at this drained one only"
@@ -184,13 +184,13 @@ impl Exchange {
         }
     }
 
-    fn left(&self, leaving: Leaving, why: String) -> Left {
+    fn stranded(&self, leaving: Leaving, why: String) -> StrandedObject {
         let (node, object) = match leaving {
             Leaving::Kept(owner, object) => (owner, object),
             Leaving::Lent(to, name) => (to, name.id),
         };
         let fabric = self.fabric();
-        Left {
+        StrandedObject {
             object,
             needed_by: fabric.map_or_else(|| node.to_string(), |it| it.name_of(node)),
             why,

@@ -11,7 +11,7 @@ use wasmrun_model::wire::WireError;
 use wasmrun_net::FrameError;
 
 use super::Exchange;
-use super::protocol::{Carried, Given, Made, Named, OneWay, Place, ReportOrder, Settled};
+use super::protocol::{Carried, CarriedArgument, Made, Named, OneWay, Place, ReportOrder, Settled};
 use crate::ledger::Todo;
 use crate::records::actor::object_of;
 use crate::records::task::Report;
@@ -19,14 +19,14 @@ use crate::records::task::Report;
 /// What happens instead of a message that is too long.
 pub(super) enum Instead {
     /// The node is told this, without what the message lent it.
-    Say(OneWay, Lent),
+    Say(OneWay, Loans),
     /// The task fails here.
     Fail(Unsent),
 }
 
 /// What a message was to lend, and what was kept for its receiver.
 #[derive(Debug, Default)]
-pub(super) struct Lent {
+pub(super) struct Loans {
     names: Vec<ObjectName>,
     kept: Option<ObjectId>,
 }
@@ -87,19 +87,19 @@ impl Instead {
 
 /// What the receiver gets in place of a result that is too long. `None`: a value that names nothing fits, and is not worth a
 /// copy of its message.
-fn error_for(result: Result<&Carried, &WireError>) -> Option<(WireError, Lent)> {
+fn error_for(result: Result<&Carried, &WireError>) -> Option<(WireError, Loans)> {
     let (why, lent) = match result {
         Ok(carried) if carried.names.is_empty() => return None,
         Ok(carried) => {
             let names = names_of(carried).collect();
-            let lent = Lent { names, kept: None };
+            let lent = Loans { names, kept: None };
             let why = "the handles in what it gave are too many for a message between nodes (4 MiB); give fewer handles \
                        in one value, or split it into several objects";
             (why, lent)
         }
         Err(_) => {
             let why = "what it gave is too long for a message between nodes; return less, or put it and return the object";
-            (why, Lent::default())
+            (why, Loans::default())
         }
     };
     let error = WireError::from(&TaskError::Sandbox(why.into()));
@@ -123,8 +123,8 @@ impl Unsent {
         let mut given = Vec::new();
         for value in &place.values {
             match value {
-                Given::Value(value) => lent.extend(names_of(value)),
-                Given::Object(name, made) => {
+                CarriedArgument::Value(value) => lent.extend(names_of(value)),
+                CarriedArgument::Object(name, made) => {
                     given.push(*name);
                     let made = made.as_ref().and_then(|made| made.result.as_ref().ok());
                     lent.extend(made.into_iter().flat_map(names_of));
@@ -142,7 +142,7 @@ impl Unsent {
 
 impl Exchange {
     /// A message is not sent: what it was to lend to a node is not kept for it.
-    pub(super) fn unsaid(&self, to: NodeId, lent: &Lent) {
+    pub(super) fn unsaid(&self, to: NodeId, lent: &Loans) {
         for name in &lent.names {
             self.released(to, name, 1);
         }

@@ -19,7 +19,7 @@ use wasmrun_model::wire::{Bytes, Net, Phases, WireError};
 
 use super::ends::{Received, Written};
 use super::protocol::{
-    CallOrder, CreateOrder, Deed, Given, Held, JobOrder, LimitOrder, OneWay, Output, Place,
+    CallOrder, CarriedArgument, CreateOrder, Deed, JobOrder, LimitOrder, OneWay, Output, Place,
     ReportOrder, Settled,
 };
 use super::session::{PeerSession, Queued};
@@ -172,7 +172,10 @@ impl Exchange {
         }
         self.note_home(spec.driver, home);
         // At once, so that what is named is kept from now on.
-        let values: Vec<_> = values.into_iter().map(|it| self.given(from, it)).collect();
+        let values: Vec<_> = values
+            .into_iter()
+            .map(|it| self.take_argument(from, it))
+            .collect();
         let values: Result<Vec<_>, _> = values.into_iter().collect();
         let call = values.map(|values| Call {
             values,
@@ -298,10 +301,14 @@ impl Exchange {
         }
     }
 
-    pub(super) fn given(&self, from: NodeId, given: Given) -> Result<Argument, TaskError> {
-        Ok(match given {
-            Given::Value(carried) => Argument::Value(self.take(from, carried)?),
-            Given::Object(name, made) => {
+    pub(super) fn take_argument(
+        &self,
+        from: NodeId,
+        argument: CarriedArgument,
+    ) -> Result<Argument, TaskError> {
+        Ok(match argument {
+            CarriedArgument::Value(carried) => Argument::Value(self.take(from, carried)?),
+            CarriedArgument::Object(name, made) => {
                 let reference = self.borrow(from, name)?;
                 if let Some(made) = made.filter(|made| made.name == name) {
                     self.made_along(from, *made);
@@ -424,7 +431,7 @@ impl Exchange {
             held: report
                 .held
                 .iter()
-                .map(|held| Held {
+                .map(|held| super::protocol::HeldResource {
                     name: held.name.clone(),
                     amount: held.amount,
                     units: held.units.clone(),

@@ -119,7 +119,7 @@ pub(crate) struct Called {
     pub(crate) driver: DriverId,
     pub(crate) method: String,
     /// Its arguments; none if they are too large.
-    pub(crate) values: Option<Vec<Given>>,
+    pub(crate) values: Option<Vec<CarriedArgument>>,
     pub(crate) ran: Ran,
 }
 
@@ -178,7 +178,7 @@ pub(crate) struct Place {
     /// [`Message::Place`].
     pub(crate) message: Message,
     pub(crate) deed: Deed,
-    pub(crate) values: Vec<Given>,
+    pub(crate) values: Vec<CarriedArgument>,
     pub(crate) args: Vec<String>,
     pub(crate) array_index: Option<u64>,
     pub(crate) trace: Option<TraceContext>,
@@ -287,7 +287,7 @@ pub(crate) struct LimitOrder {
 
 /// An argument.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Given {
+pub(crate) enum CarriedArgument {
     Value(Carried),
     /// An object, and what it is, if that is known.
     Object(ObjectName, Option<Box<Made>>),
@@ -390,7 +390,7 @@ pub(crate) struct ReportOrder {
     pub(crate) result: Result<Option<Carried>, WireError>,
     pub(crate) ran_us: u64,
     /// Names, amounts, units.
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<HeldResource>,
     pub(crate) memory_peak_bytes: u64,
     pub(crate) stderr_tail: String,
     /// Which attempt, from 1; 0 if none began.
@@ -400,7 +400,7 @@ pub(crate) struct ReportOrder {
 
 /// What a task held of one resource.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Held {
+pub(crate) struct HeldResource {
     pub(crate) name: ResourceName,
     pub(crate) amount: u64,
     pub(crate) units: Vec<(u32, u64)>,

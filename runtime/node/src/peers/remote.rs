@@ -538,14 +538,14 @@ impl Exchange {
             self.borrowed.set_holder(*node, name.id, false);
         }
         let Some(value) = self.value_of(&name) else {
-            return borrow::gone(name);
+            return borrow::lost_answer(name);
         };
         if let Some(remote) = value.as_remote() {
             // The read finds out which replicas are gone, and has it reconstructed.
             if remote.holders().iter().all(|holder| gone.contains(holder))
                 && remote.view().await.is_err()
             {
-                return borrow::gone(name);
+                return borrow::lost_answer(name);
             }
         }
         // No names: whoever asks has them already.

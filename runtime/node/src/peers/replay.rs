@@ -23,7 +23,7 @@ use wasmrun_model::value::Handle;
 use wasmrun_model::wire::WireError;
 
 use super::awaited::{Awaited, Question};
-use super::protocol::{Body, Called, CalledAgain, Given, Made, OneWay, Replay};
+use super::protocol::{Body, Called, CalledAgain, CarriedArgument, Made, OneWay, Replay};
 use super::{Exchange, remote};
 use crate::guests::services::Watch;
 use crate::guests::shared::Shared;
@@ -156,7 +156,7 @@ impl Exchange {
             task: call.id,
             driver: call.driver,
             method: actor.face.methods[*method].0.clone(),
-            values: self.told(owner, values),
+            values: self.log_arguments(owner, values),
             ran,
         };
         self.send(owner, OneWay::Called(Box::new(called)));
@@ -164,7 +164,7 @@ impl Exchange {
 
     /// Arguments for the log of another node. `None` if some are too large to be sent as they are: they may be gone
     /// when they are needed. Also if some hold handles: a log that keeps actors could keep its own, for ever.
-    fn told(&self, to: NodeId, values: &[Argument]) -> Option<Vec<Given>> {
+    fn log_arguments(&self, to: NodeId, values: &[Argument]) -> Option<Vec<CarriedArgument>> {
         let bytes = values.iter().map(Argument::size_bytes).sum::<u64>();
         let is_plain = |value: &Argument| match value {
             Argument::Value(value) => value.as_inline().is_some() && value.references().is_empty(),
@@ -183,8 +183,8 @@ impl Exchange {
         let id = ObjectId::of(TaskId::from_bytes([0; 16]), 0);
         let told = values.iter().map(|value| match value {
             // Its id counts for what is stored, and this is not.
-            Argument::Value(value) => Given::Value(self.carry(to, id, value)),
-            Argument::Object(object) => Given::Object(self.lend(to, &object.0), None),
+            Argument::Value(value) => CarriedArgument::Value(self.carry(to, id, value)),
+            Argument::Object(object) => CarriedArgument::Object(self.lend(to, &object.0), None),
         });
         Some(told.collect())
     }
@@ -214,7 +214,10 @@ impl Exchange {
         } = called;
         // All that it names was kept for us, whatever becomes of it.
         let values = values.map(|values| {
-            let values: Vec<_> = values.into_iter().map(|it| self.given(from, it)).collect();
+            let values: Vec<_> = values
+                .into_iter()
+                .map(|it| self.take_argument(from, it))
+                .collect();
             values.into_iter().collect::<Result<Vec<_>, _>>()
         });
         let values = values.and_then(Result::ok);

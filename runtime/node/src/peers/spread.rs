@@ -137,7 +137,7 @@ impl Spread {
     }
 
     /// A node is gone.
-    pub(super) fn left(&self, node: NodeId) {
+    pub(super) fn remove_node(&self, node: NodeId) {
         let mut trees = self.trees.lock();
         for tree in trees.values_mut() {
             tree.bringing
@@ -257,8 +257,8 @@ mod tests {
             );
         }
         assert_eq!(spread.try_source(object(), node(3), &holders), None);
-        spread.left(node(1));
-        spread.left(node(2));
+        spread.remove_node(node(1));
+        spread.remove_node(node(2));
         assert_eq!(
             spread.try_source(object(), node(3), &holders),
             Some(node(0))

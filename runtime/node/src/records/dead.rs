@@ -36,7 +36,7 @@ pub(crate) struct Dead {
 
 impl Dead {
     /// What became of it, in words.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe(&self) -> String {
         let why = &self.why;
         match self.has_lived {
             true => format!("it has died: {why}"),

@@ -13,7 +13,7 @@ use wasmrun_engine::HandleSlot;
 use wasmrun_model::value::Handle;
 
 use crate::records::object::Reference;
-use crate::records::reach::Held;
+use crate::records::reach::Referent;
 use crate::records::task::TaskCell;
 
 /// The handles of one task or actor.
@@ -131,7 +131,7 @@ impl HandleTable {
     }
 
     /// All that it holds.
-    pub(crate) fn held(&self) -> Vec<Held> {
+    pub(crate) fn referents(&self) -> Vec<Referent> {
         let table = self.0.lock();
         let entries = table.slots.iter().flatten();
         entries.map(|entry| (&entry.reference).into()).collect()

@@ -53,7 +53,7 @@ pub(crate) struct Recipe {
     array_index: Option<u64>,
     trace: Option<TraceContext>,
     /// None once there was no room for it.
-    kept: Mutex<Option<Kept>>,
+    ingredients: Mutex<Option<Ingredients>>,
     /// What that takes, but for objects.
     bytes: u64,
     /// Objects among that, with their sizes.
@@ -64,7 +64,7 @@ pub(crate) struct Recipe {
 }
 
 /// What a task was given.
-pub(crate) struct Kept {
+pub(crate) struct Ingredients {
     values: Vec<Ingredient>,
     args: Vec<String>,
     input: Option<Bytes>,
@@ -77,16 +77,16 @@ enum Ingredient {
     Result(Arc<Recipe>, Weak<TaskCell>),
 }
 
-impl Drop for Kept {
+impl Drop for Ingredients {
     /// One after the other, not one inside the other: each may be the last of a long chain.
     fn drop(&mut self) {
         let mut left = std::mem::take(&mut self.values);
         while let Some(value) = left.pop() {
             if let Ingredient::Result(recipe, _) = value
                 && let Some(recipe) = Arc::into_inner(recipe)
-                && let Some(mut kept) = recipe.forget()
+                && let Some(mut ingredients) = recipe.forget()
             {
-                left.append(&mut kept.values);
+                left.append(&mut ingredients.values);
             }
         }
     }
@@ -244,7 +244,7 @@ impl Recipe {
             attempt: Mutex::new(attempt),
             array_index: call.array_index,
             trace: call.trace.clone(),
-            kept: Mutex::new(Some(Kept {
+            ingredients: Mutex::new(Some(Ingredients {
                 values,
                 args: call.args.clone(),
                 input,
@@ -257,20 +257,20 @@ impl Recipe {
     }
 
     /// Lets go of what it keeps: what it is for cannot be reconstructed any more. The caller drops that.
-    fn forget(&self) -> Option<Kept> {
-        let kept = self.kept.lock().take()?;
+    fn forget(&self) -> Option<Ingredients> {
+        let ingredients = self.ingredients.lock().take()?;
         self.used.sub(self.bytes, &self.objects);
-        Some(kept)
+        Some(ingredients)
     }
 
     pub(crate) fn is_forgotten(&self) -> bool {
-        self.kept.lock().is_none()
+        self.ingredients.lock().is_none()
     }
 
     /// How to make those results of which it is made and that are not there any more.
     pub(crate) fn missing_inputs(&self) -> Vec<Arc<Self>> {
-        let kept = self.kept.lock();
-        let values = kept.as_ref().map_or(&[][..], |kept| &kept.values);
+        let ingredients = self.ingredients.lock();
+        let values = ingredients.as_ref().map_or(&[][..], |it| &it.values);
         let gone = values.iter().filter_map(|value| match value {
             Ingredient::Result(before, cell) if cell.strong_count() == 0 => Some(before.clone()),
             _ => None,
@@ -287,10 +287,10 @@ impl Recipe {
         &self,
         reconstructed: impl Fn(&TaskId) -> Option<Arc<TaskCell>>,
     ) -> Result<Option<Call>, Forgotten> {
-        let kept = self.kept.lock();
-        let kept = kept.as_ref().ok_or(Forgotten)?;
+        let ingredients = self.ingredients.lock();
+        let ingredients = ingredients.as_ref().ok_or(Forgotten)?;
         let of_task = |cell| Argument::Object(Object(Reference::Task(cell)));
-        let values = kept.values.iter().map(|value| match value {
+        let values = ingredients.values.iter().map(|value| match value {
             Ingredient::Argument(argument) => Some(argument.clone()),
             Ingredient::Result(before, cell) => {
                 let cell = cell.upgrade().or_else(|| reconstructed(&before.id));
@@ -300,9 +300,9 @@ impl Recipe {
         let values: Option<Vec<_>> = values.collect();
         Ok(values.map(|values| Call {
             values,
-            args: kept.args.clone(),
+            args: ingredients.args.clone(),
             array_index: self.array_index,
-            input: kept.input.clone().map_or(Input::Empty, Input::Bytes),
+            input: ingredients.input.clone().map_or(Input::Empty, Input::Bytes),
             // The listener has had the output of the first run.
             listener: None,
             time_limit: None,
@@ -391,7 +391,7 @@ impl Lineage {
         job: &Arc<Job>,
         call: &Call,
         attempt: Attempt,
-    ) -> (Arc<Recipe>, Vec<Kept>) {
+    ) -> (Arc<Recipe>, Vec<Ingredients>) {
         let recipe = Recipe::new(cell, job, call, attempt, &self.used);
         if self.recipes.len() == self.recipes.capacity() {
             // Most are of results that nobody has any more.
@@ -409,9 +409,9 @@ impl Lineage {
         while self.used.0.lock().total > self.limit
             && let Some(oldest) = self.recipes.pop_front()
         {
-            if let Some(kept) = oldest.upgrade().and_then(|oldest| oldest.forget()) {
+            if let Some(ingredients) = oldest.upgrade().and_then(|oldest| oldest.forget()) {
                 self.forgotten += 1;
-                over.push(kept);
+                over.push(ingredients);
             }
         }
         (recipe, over)

@@ -33,10 +33,10 @@ const FEW_BYTES: usize = 256;
 
 /// A value that is there. Cheap to clone: clones share it.
 #[derive(Clone)]
-pub struct Value(Arc<Kept>);
+pub struct Value(Arc<ValueData>);
 
 /// A value that somebody else keeps.
-pub(crate) struct WeakValue(Weak<Kept>);
+pub(crate) struct WeakValue(Weak<ValueData>);
 
 impl WeakValue {
     /// It, if it is still kept. Not to be dropped under a lock: it may be the last.
@@ -50,7 +50,7 @@ impl WeakValue {
     }
 }
 
-struct Kept {
+struct ValueData {
     bytes: Bytes,
     /// What the value names, kept as long as the value.
     references: Box<[Reference]>,
@@ -62,7 +62,7 @@ thread_local! {
     static LEFT: RefCell<Option<Vec<Reference>>> = const { RefCell::new(None) };
 }
 
-impl Drop for Kept {
+impl Drop for ValueData {
     /// One after the other, not one inside the other: a value may name one that names another, and so on.
     fn drop(&mut self) {
         let references = std::mem::take(&mut self.references).into_vec();
@@ -141,7 +141,7 @@ pub struct Loaded(Memory);
 
 #[derive(Clone)]
 enum Memory {
-    Inline(Arc<Kept>),
+    Inline(Arc<ValueData>),
     Stored(View),
 }
 
@@ -158,7 +158,7 @@ impl Loaded {
 impl Readable for Loaded {
     fn encoded(&self) -> EncodedRef<'_> {
         match &self.0 {
-            Memory::Inline(kept) => match &kept.bytes {
+            Memory::Inline(data) => match &data.bytes {
                 Bytes::Inline(encoded) => encoded.into(),
                 Bytes::Stored(_) | Bytes::Remote(_) => unreachable!("what is stored is viewed"),
             },
@@ -184,7 +184,7 @@ impl Readable for Loaded {
 
 impl Value {
     pub(crate) fn inline(encoded: Encoded, references: Vec<Reference>) -> Self {
-        Self(Arc::new(Kept {
+        Self(Arc::new(ValueData {
             bytes: Bytes::Inline(encoded),
             references: references.into(),
             _charge: None,
@@ -203,7 +203,7 @@ impl Value {
             0..FEW_BYTES => None,
             bytes => Some(account.charge(tenant, bytes as u64)?),
         };
-        Ok(Self(Arc::new(Kept {
+        Ok(Self(Arc::new(ValueData {
             bytes: Bytes::Inline(encoded),
             references: references.into(),
             _charge: charge,
@@ -211,7 +211,7 @@ impl Value {
     }
 
     pub(crate) fn stored(object: wasmrun_store::Object, references: Vec<Reference>) -> Self {
-        Self(Arc::new(Kept {
+        Self(Arc::new(ValueData {
             bytes: Bytes::Stored(object),
             references: references.into(),
             _charge: None,
@@ -220,7 +220,7 @@ impl Value {
 
     /// One whose bytes are at other nodes.
     pub(crate) fn remote(remote: Box<dyn RemoteBytes>, references: Vec<Reference>) -> Self {
-        Self(Arc::new(Kept {
+        Self(Arc::new(ValueData {
             bytes: Bytes::Remote(remote),
             references: references.into(),
             _charge: None,

@@ -31,7 +31,7 @@ pub(crate) struct Reach {
 }
 
 struct Node {
-    it: Held,
+    it: Referent,
     /// How many of its holders have been found.
     counted: usize,
     keeps: Vec<usize>,
@@ -40,19 +40,19 @@ struct Node {
 /// An attempt that holds references.
 pub(crate) trait Holds: Send + Sync {
     /// What it holds, and how often.
-    fn holds(&self) -> Vec<(Held, usize)>;
+    fn holds(&self) -> Vec<(Referent, usize)>;
 }
 
 /// What is held, and holds others.
 #[derive(Clone)]
-pub(crate) enum Held {
+pub(crate) enum Referent {
     Actor(ActorRef),
     Task(Arc<TaskCell>),
     Put(Arc<PutObject>),
     Value(Value),
 }
 
-impl From<&Reference> for Held {
+impl From<&Reference> for Referent {
     fn from(reference: &Reference) -> Self {
         match reference {
             Reference::Actor(actor) => Self::Actor(actor.clone()),
@@ -62,7 +62,7 @@ impl From<&Reference> for Held {
     }
 }
 
-impl From<&Argument> for Held {
+impl From<&Argument> for Referent {
     fn from(argument: &Argument) -> Self {
         match argument {
             Argument::Value(value) => Self::Value(value.clone()),
@@ -71,7 +71,7 @@ impl From<&Argument> for Held {
     }
 }
 
-impl Held {
+impl Referent {
     /// The object that it is, or whose bytes it has.
     pub(crate) fn object(&self) -> Option<ObjectId> {
         match self {
@@ -105,7 +105,7 @@ impl Held {
     /// What it holds itself.
     pub(crate) fn keeps(&self) -> Vec<Self> {
         match self {
-            Self::Actor(actor) => actor.handles.held(),
+            Self::Actor(actor) => actor.handles.referents(),
             Self::Task(cell) => match cell.result() {
                 Some(Ok(Some(value))) => vec![Self::Value(value)],
                 _ => Vec::new(),
@@ -118,7 +118,7 @@ impl Held {
 
 impl Reach {
     /// Somebody who waits holds this, so many times.
-    pub(crate) fn count(&mut self, it: Held, times: usize) -> usize {
+    pub(crate) fn count(&mut self, it: Referent, times: usize) -> usize {
         let key = it.key();
         match self.nodes.get_mut(&key) {
             Some(node) => node.counted += times,
@@ -168,7 +168,7 @@ impl Reach {
         }
         let captives = self.nodes.iter().filter(|(key, _)| !free.contains(*key));
         let captives = captives.filter_map(|(_, node)| match &node.it {
-            Held::Actor(actor) => Some(actor.creation()),
+            Referent::Actor(actor) => Some(actor.creation()),
             _ => None,
         });
         captives.collect()

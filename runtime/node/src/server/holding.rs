@@ -28,7 +28,7 @@ use crate::peers::ask::{Answer, Question};
 use crate::records::actor::ActorCell;
 use crate::records::job::Argument;
 use crate::records::object::{Object, Reference};
-use crate::records::reach::{Held, Holds};
+use crate::records::reach::{Holds, Referent};
 use crate::records::task::{TaskCell, Work};
 
 /// How many holders one node names.
@@ -47,7 +47,7 @@ pub(super) fn holders(inner: &Inner, asker: Asker<'_>, object: &ObjectId) -> (Ve
         elsewhere: HashMap::new(),
     };
     search.sessions();
-    search.kept();
+    search.detached_objects();
     search.tasks();
     search.nodes();
     search.lineage();
@@ -61,7 +61,7 @@ struct Search<'a> {
     found: Vec<Holder>,
     more: u64,
     /// Values that do not lead to the object. They are kept meanwhile: no other gets their place in memory.
-    elsewhere: HashMap<usize, Held>,
+    elsewhere: HashMap<usize, Referent>,
 }
 
 /// Who holds something: its kind, its id, what people call it, and its state.
@@ -71,7 +71,7 @@ type Who = (&'static str, Option<String>, String, Option<&'static str>);
 struct Suspect {
     tenant: TenantName,
     who: Who,
-    given: Vec<Held>,
+    given: Vec<Referent>,
     attempt: Option<Weak<dyn Holds>>,
 }
 
@@ -100,8 +100,8 @@ impl Search<'_> {
     }
 
     /// How these hold the object, if they do: `is_held` where it is one of them.
-    fn how(&mut self, held: Vec<Held>, is_held: &'static str) -> Option<&'static str> {
-        let is_it = |it: &Held| it.object() == Some(self.object);
+    fn how(&mut self, held: Vec<Referent>, is_held: &'static str) -> Option<&'static str> {
+        let is_it = |it: &Referent| it.object() == Some(self.object);
         match held.iter().any(is_it) {
             true => Some(is_held),
             false => self.is_inside(held).then_some("inside"),
@@ -109,12 +109,12 @@ impl Search<'_> {
     }
 
     /// Whether one of these is a value that names the object, or one that names such a value, and so on.
-    fn is_inside(&mut self, held: Vec<Held>) -> bool {
+    fn is_inside(&mut self, held: Vec<Referent>) -> bool {
         let mut open = held;
-        let mut seen: HashMap<usize, Held> = HashMap::new();
+        let mut seen: HashMap<usize, Referent> = HashMap::new();
         while let Some(held) = open.pop() {
             // What an actor holds is the actor's.
-            if matches!(held, Held::Actor(_)) {
+            if matches!(held, Referent::Actor(_)) {
                 continue;
             }
             let key = held.key();
@@ -155,10 +155,10 @@ impl Search<'_> {
             let held = {
                 let objects = session.objects.lock();
                 match objects.get(&self.object) {
-                    Some(object) => vec![Held::from(&object.0)],
+                    Some(object) => vec![Referent::from(&object.0)],
                     None => {
                         let objects = objects.values().filter(|it| may_lead(&it.0));
-                        objects.map(|it| Held::from(&it.0)).collect()
+                        objects.map(|it| Referent::from(&it.0)).collect()
                     }
                 }
             };
@@ -169,7 +169,7 @@ impl Search<'_> {
     }
 
     /// What stays until it is deleted, and results of detached tasks.
-    fn kept(&mut self) {
+    fn detached_objects(&mut self) {
         let (kept, made) = {
             let registry = self.inner.registry();
             let may = |object: &Object| object.id() == self.object || may_lead(&object.0);
@@ -185,7 +185,7 @@ impl Search<'_> {
             (kept, made)
         };
         for (object, tenant) in kept {
-            match self.how(vec![Held::from(&object.0)], "kept") {
+            match self.how(vec![Referent::from(&object.0)], "kept") {
                 Some("kept") => {
                     let who = ("tenant", None, tenant.to_string(), None);
                     self.add_of(&tenant, who, "kept");
@@ -198,7 +198,7 @@ impl Search<'_> {
             }
         }
         for (object, record) in made {
-            if let Some(how) = self.how(vec![Held::from(&object.0)], "result") {
+            if let Some(how) = self.how(vec![Referent::from(&object.0)], "result") {
                 let who = ("task", Some(record.id.to_string()), record.name, None);
                 self.add_of(&record.tenant, who, how);
             }
@@ -216,7 +216,7 @@ impl Search<'_> {
             {
                 actors.push(actor.clone());
             }
-            match given(ledger, cell, &self.object) {
+            match relation(ledger, cell, &self.object) {
                 Some(how) if holders.len() < MOST_NAMED => {
                     let tenant = cell.work.terms().tenant.clone();
                     holders.push((tenant, who(ledger, cell, &named), how));
@@ -249,7 +249,7 @@ impl Search<'_> {
             }
         }
         for actor in actors {
-            if let Some(how) = self.how(actor.handles.held(), "handle") {
+            if let Some(how) = self.how(actor.handles.referents(), "handle") {
                 self.add_of(actor.tenant(), of_actor(&actor, &named), how);
             }
         }
@@ -293,7 +293,7 @@ fn may_lead(reference: &Reference) -> bool {
 }
 
 /// How a task has to do with the object, as far as a look at it says.
-fn given(ledger: &Ledger, cell: &TaskCell, object: &ObjectId) -> Option<&'static str> {
+fn relation(ledger: &Ledger, cell: &TaskCell, object: &ObjectId) -> Option<&'static str> {
     let mut values = ledger.call(&cell.id).into_iter().flat_map(|it| &it.values);
     let is_it = |value: &Argument| match value {
         Argument::Object(it) => match it.0.handle() {
@@ -302,7 +302,7 @@ fn given(ledger: &Ledger, cell: &TaskCell, object: &ObjectId) -> Option<&'static
         },
         Argument::Value(_) => false,
     };
-    let inputs = ledger.given(&cell.id);
+    let inputs = ledger.input_summary(&cell.id);
     if inputs.is_some_and(|it| it.inputs.contains(object)) || values.any(is_it) {
         return Some("argument");
     }
@@ -328,7 +328,7 @@ fn suspect(
         Argument::Value(value) => !value.references().is_empty(),
         Argument::Object(object) => may_lead(&object.0),
     });
-    let given: Vec<Held> = values.map(Held::from).collect();
+    let given: Vec<Referent> = values.map(Referent::from).collect();
     let blocked = || ledger.blocked.get(&cell.id).map(|it| it.attempt.clone());
     let attempt = listed.map(|it| it as Weak<dyn Holds>).or_else(blocked);
     (attempt.is_some() || !given.is_empty()).then(|| Suspect {

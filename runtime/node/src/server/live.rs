@@ -175,7 +175,7 @@ pub(super) fn live_row(inner: &Inner, ledger: &Ledger, cell: &TaskCell) -> TaskR
         phase,
         Some(Phase::Dispatching | Phase::Running | Phase::Blocked)
     );
-    let (given, parent) = (ledger.given(&cell.id), ledger.parent(&cell.id));
+    let (given, parent) = (ledger.input_summary(&cell.id), ledger.parent(&cell.id));
     TaskRow {
         id: cell.id,
         name: cell.work.name().into_owned(),
@@ -196,14 +196,14 @@ pub(super) fn live_row(inner: &Inner, ledger: &Ledger, cell: &TaskCell) -> TaskR
         age_ms: ms(cell.submitted.elapsed()),
         node: inner.name(),
         inputs: given.map_or_else(Vec::new, |it| it.inputs.clone()),
-        held: ledger.holds(&cell.id).iter().map(held).collect(),
+        held: ledger.holds(&cell.id).iter().map(held_resource).collect(),
         run: None,
         error: None,
     }
 }
 
 /// What is held, as rows have it.
-pub(super) fn held(held: &wasmrun_engine::HeldResource) -> HeldResource {
+pub(super) fn held_resource(held: &wasmrun_engine::HeldResource) -> HeldResource {
     HeldResource {
         name: held.name.clone(),
         steps: held.amount,

@@ -81,7 +81,7 @@ use crate::guests::shared::Shared;
 use crate::history::Following;
 use crate::node::Node;
 use crate::peers::ask::Desk;
-use crate::peers::{Exchange, Left};
+use crate::peers::{Exchange, StrandedObject};
 use crate::records::ids::random;
 use crate::records::task::Work;
 
@@ -440,7 +440,7 @@ impl Inner {
         if moved > 0 {
             tracing::info!(moved, "other nodes keep what they need of this one");
         }
-        for Left {
+        for StrandedObject {
             object,
             needed_by,
             why,

@@ -15,7 +15,7 @@ use wasmrun_model::wire::{JobRow, JobTasks, List, Rows, Run, TaskRow, What};
 
 use super::Inner;
 use super::lists::passes;
-use super::live::{self, AT_A_TIME, held, live_rows};
+use super::live::{self, AT_A_TIME, held_resource, live_rows};
 use super::views::Asker;
 use crate::history::{Failure, Head, Outcome, Place, Record};
 use crate::ledger::Ledger;
@@ -266,7 +266,7 @@ pub(super) fn ended_rows(inner: &Inner, tenants: &Tenants, records: &[Record<'_>
             None => inner.name(),
         },
         inputs: record.inputs.clone().into_owned(),
-        held: record.held.iter().map(held).collect(),
+        held: record.held.iter().map(held_resource).collect(),
         run: Some(Run {
             waited_us: record.waited_us,
             ran_us: Some(record.ran_us).filter(|ran| *ran > 0),

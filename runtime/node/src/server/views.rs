@@ -366,7 +366,7 @@ pub(super) fn describe(
         }),
         stderr_tail: failure.map(|it| it.stderr_tail).unwrap_or_default(),
         object,
-        explanation: dead.map(|dead| dead.told()),
+        explanation: dead.map(|dead| dead.describe()),
     })
 }
 

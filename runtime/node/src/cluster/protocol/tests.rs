@@ -64,7 +64,7 @@ fn variants_keep_their_places() {
     holds::<words::Whose>("Actor Held Gone");
     holds::<words::Deed>("Task Create Call");
     holds::<words::Where>("At Away Dead");
-    holds::<words::Given>("Value Object");
+    holds::<words::CarriedArgument>("Value Object");
     holds::<words::Named>("Object Actor");
     holds::<words::Body>("Inline At");
     holds::<words::Moved>("Done Unknown Refused");

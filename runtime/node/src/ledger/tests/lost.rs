@@ -12,9 +12,9 @@ use crate::testing::COUNTER;
 const THERE: &str = "node:n2:soft";
 
 /// The attempt, where it was, and how long it ran.
-type Known = (u32, Option<NodeId>, Duration);
+type RunSummary = (u32, Option<NodeId>, Duration);
 
-fn known(report: &Report) -> Known {
+fn run_summary(report: &Report) -> RunSummary {
     (report.attempt, report.ran_at, report.ran)
 }
 
@@ -110,7 +110,7 @@ fn an_attempt_that_ended_with_its_node_is_known_and_another_follows() {
     let [Ended { report, .. }] = &retried[..] else {
         panic!("one attempt has ended");
     };
-    assert_eq!(known(report), (1, Some(peer), Duration::ZERO));
+    assert_eq!(run_summary(report), (1, Some(peer), Duration::ZERO));
     let error = report.result.as_ref().unwrap_err().to_string();
     assert!(
         error.contains("node b, on which it was, is lost"),
@@ -135,7 +135,7 @@ fn an_attempt_that_another_node_cancelled_without_a_report_is_known() {
     let [Ended { report, .. }] = &retried[..] else {
         panic!("one attempt has ended");
     };
-    assert_eq!(known(report), (1, Some(peer), Duration::ZERO));
+    assert_eq!(run_summary(report), (1, Some(peer), Duration::ZERO));
     let error = report.result.as_ref().unwrap_err().to_string();
     assert!(
         error.contains("node b, on which it was, cancelled it"),
@@ -150,10 +150,10 @@ fn an_actor_and_its_call_that_ended_with_their_node_were_there() {
     let (mut desk, peer) = with_actor(0);
     let todo = desk.lose(peer);
     assert!(desk.carry_out(todo).is_empty());
-    let ended: Vec<(&str, Known)> = desk
+    let ended: Vec<(&str, RunSummary)> = desk
         .ended
         .iter()
-        .map(|(name, it)| (&**name, known(it)))
+        .map(|(name, it)| (&**name, run_summary(it)))
         .collect();
     let there = (1, Some(peer), Duration::ZERO);
     assert_eq!(ended, [("actor", there), ("call", there)]);
@@ -169,7 +169,7 @@ fn a_generation_that_ended_with_its_node_is_an_attempt() {
         panic!("one generation has ended");
     };
     assert!(matches!(cell.work, Work::Create(_)));
-    assert_eq!(known(report), (1, Some(peer), Duration::ZERO));
+    assert_eq!(run_summary(report), (1, Some(peer), Duration::ZERO));
     let error = report.result.as_ref().unwrap_err().to_string();
     assert!(
         error.contains("node b, on which it lived, is lost"),

@@ -161,7 +161,7 @@ impl Sender {
     }
 
     /// How many of these are kept for the other node.
-    fn lent(&self, all: &[&Reference]) -> usize {
+    fn loan_count(&self, all: &[&Reference]) -> usize {
         let find = |it: &Reference| match it.handle() {
             Handle::Object(name) => self.exchange.lent_as(&name),
             Handle::Actor(_) => None,
@@ -189,10 +189,10 @@ fn arguments_that_the_other_node_fetches_take_no_room_in_the_store() {
         panic!("it is placed");
     };
     let carried = place.values.iter().map(|given| match given {
-        Given::Value(Carried {
+        CarriedArgument::Value(Carried {
             body: Body::At(at), ..
         }) => Some(at.id),
-        Given::Value(_) | Given::Object(..) => None,
+        CarriedArgument::Value(_) | CarriedArgument::Object(..) => None,
     });
     let carried: Vec<_> = carried.collect();
     let [None, Some(id)] = carried[..] else {
@@ -204,7 +204,7 @@ fn arguments_that_the_other_node_fetches_take_no_room_in_the_store() {
         (LARGE as u64, LARGE as u64)
     );
     assert!(sender.node.shared.store.get(&id).is_none());
-    assert_eq!(sender.lent(&[&named]), 1);
+    assert_eq!(sender.loan_count(&[&named]), 1);
 
     let settle = |attempt| {
         let (task, outcome) = (spec.id, Outcome::HandedBack);
@@ -236,7 +236,7 @@ fn a_task_that_is_too_long_to_be_sent_fails_for_good() {
     let references = vec![named.clone(), given.clone()];
     let task = sender.submit(vec![value(10, references)]);
     let message = sender.next_place();
-    assert_eq!(sender.lent(&[&named, &given]), 2);
+    assert_eq!(sender.loan_count(&[&named, &given]), 2);
     let Some(Instead::Fail(unsent)) = Instead::of(&message) else {
         panic!("nobody else would hear of it");
     };
@@ -244,7 +244,7 @@ fn a_task_that_is_too_long_to_be_sent_fails_for_good() {
     let error = FrameError::TooLong { bytes, max_bytes };
     sender.exchange.cannot_be_sent(OTHER, unsent, &error);
 
-    assert_eq!(sender.lent(&[&named, &given]), 0);
+    assert_eq!(sender.loan_count(&[&named, &given]), 0);
     let why = sender.failure(&task);
     for part in [
         "cannot be sent to node",
@@ -281,7 +281,7 @@ fn a_result_with_too_many_handles_fails_at_its_owner() {
     assert!(Instead::of(&settled(Vec::new())).is_none());
     let message = settled(named.to_vec());
     let [one, two] = &named;
-    assert_eq!(sender.lent(&[one, two]), 2);
+    assert_eq!(sender.loan_count(&[one, two]), 2);
     let Some(Instead::Say(OneWay::Settled(shorter), lent)) = Instead::of(&message) else {
         panic!("the owner would wait for ever");
     };
@@ -293,5 +293,5 @@ fn a_result_with_too_many_handles_fails_at_its_owner() {
     let why = TaskError::from(error).to_string();
     assert!(why.contains("give fewer handles"), "{why}");
     sender.exchange.unsaid(OTHER, &lent);
-    assert_eq!(sender.lent(&[one, two]), 0);
+    assert_eq!(sender.loan_count(&[one, two]), 0);
 }

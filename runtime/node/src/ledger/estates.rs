@@ -20,9 +20,9 @@ type Place = (NodeId, TaskId);
 
 /// See the [module](self).
 #[derive(Default)]
-pub(super) struct Behind {
+pub(super) struct Estates {
     /// By another node's task that has ended here.
-    here: BTreeMap<TaskId, Left>,
+    here: BTreeMap<TaskId, Estate>,
     /// By task that lives, or stands in `here`: where what it started has left something.
     elsewhere: BTreeMap<TaskId, BTreeSet<Place>>,
     /// The other way round: to which task that counts.
@@ -30,12 +30,12 @@ pub(super) struct Behind {
 }
 
 /// What another node's task has left here.
-struct Left {
+struct Estate {
     owner: NodeId,
     children: BTreeSet<TaskId>,
 }
 
-impl Behind {
+impl Estates {
     fn is_empty(&self) -> bool {
         self.here.is_empty() && self.elsewhere.is_empty()
     }
@@ -74,11 +74,11 @@ impl Ledger {
         parent: Option<Starter>,
         mut children: Vec<TaskId>,
     ) {
-        if children.is_empty() && self.behind.is_empty() {
+        if children.is_empty() && self.estates.is_empty() {
             return;
         }
         children.retain(|child| self.tasks.contains(child));
-        let places = self.behind.take_all(&task);
+        let places = self.estates.take_all(&task);
         let Some(parent) = parent else {
             // It ends with its driver.
             return;
@@ -89,18 +89,18 @@ impl Ledger {
             }
         }
         let parent = parent.task;
-        if let Some(left) = self.behind.here.get_mut(&parent) {
+        if let Some(estate) = self.estates.here.get_mut(&parent) {
             // Also where the parent runs here once more: it is of an earlier attempt then.
-            left.children.remove(&task);
+            estate.children.remove(&task);
         }
         let is_live = match self.tasks.get_mut(&parent) {
             Some(entry) => {
                 entry.children.extend(children);
                 true
             }
-            None => match self.behind.here.get_mut(&parent) {
-                Some(left) => {
-                    left.children.extend(children);
+            None => match self.estates.here.get_mut(&parent) {
+                Some(estate) => {
+                    estate.children.extend(children);
                     true
                 }
                 None => false,
@@ -108,7 +108,7 @@ impl Ledger {
         };
         if is_live {
             for place in places {
-                self.behind.add(parent, place);
+                self.estates.add(parent, place);
             }
             self.forget_if_over(&parent);
         }
@@ -117,36 +117,36 @@ impl Ledger {
     /// Another node's task has ended here.
     pub(super) fn leave_behind(&mut self, task: TaskId, owner: NodeId, mut children: Vec<TaskId>) {
         children.retain(|child| self.tasks.contains(child));
-        if children.is_empty() && !self.behind.elsewhere.contains_key(&task) {
+        if children.is_empty() && !self.estates.elsewhere.contains_key(&task) {
             return self.forget_if_over(&task);
         }
-        let left = self.behind.here.entry(task).or_insert(Left {
+        let estate = self.estates.here.entry(task).or_insert(Estate {
             owner,
             children: BTreeSet::new(),
         });
-        left.children.extend(children);
+        estate.children.extend(children);
         self.tell(owner, Outgoing::LeftBehind(task, true));
     }
 
     /// Where the last of what another node's task has left is over, its owner hears of that.
     fn forget_if_over(&mut self, task: &TaskId) {
-        let left = self.behind.here.get(task);
-        let is_over = left.is_some_and(|left| left.children.is_empty())
-            && !self.behind.elsewhere.contains_key(task);
-        if is_over && let Some(left) = self.behind.here.remove(task) {
-            self.tell(left.owner, Outgoing::LeftBehind(*task, false));
+        let estate = self.estates.here.get(task);
+        let is_over = estate.is_some_and(|estate| estate.children.is_empty())
+            && !self.estates.elsewhere.contains_key(task);
+        if is_over && let Some(estate) = self.estates.here.remove(task) {
+            self.tell(estate.owner, Outgoing::LeftBehind(*task, false));
         }
     }
 
     /// An own task has ended at another node, where children of it still run (`lives_on`), or did until now.
     pub(crate) fn left_behind(&mut self, from: NodeId, task: TaskId, lives_on: bool) -> Todo {
         match lives_on {
-            true if self.tasks.contains(&task) => self.behind.add(task, (from, task)),
+            true if self.tasks.contains(&task) => self.estates.add(task, (from, task)),
             // It was cancelled meanwhile.
             true => self.tell(from, Outgoing::EndLeft(task)),
             false => {
-                if let Some(to) = self.behind.counts_to.remove(&(from, task)) {
-                    self.behind.take_from(to, &(from, task));
+                if let Some(to) = self.estates.counts_to.remove(&(from, task)) {
+                    self.estates.take_from(to, &(from, task));
                     self.forget_if_over(&to);
                 }
             }
@@ -156,12 +156,12 @@ impl Ledger {
 
     /// What another node's task has left here, and all that it has started, is to end.
     pub(crate) fn end_left(&mut self, from: NodeId, task: TaskId) -> Todo {
-        let left = self.behind.here.get(&task);
-        let Some(left) = left.filter(|left| left.owner == from) else {
+        let estate = self.estates.here.get(&task);
+        let Some(estate) = estate.filter(|estate| estate.owner == from) else {
             return Todo::default();
         };
         let mut family = vec![task];
-        for child in left.children.clone() {
+        for child in estate.children.clone() {
             family.extend(self.family(child));
         }
         self.end_what_was_left(&family);
@@ -170,11 +170,11 @@ impl Ledger {
 
     /// Tasks are cancelled: so is what they have left at other nodes.
     pub(crate) fn end_what_was_left(&mut self, family: &[TaskId]) {
-        if self.behind.is_empty() {
+        if self.estates.is_empty() {
             return;
         }
         for task in family {
-            for (node, left) in self.behind.take_all(task) {
+            for (node, left) in self.estates.take_all(task) {
                 self.tell(node, Outgoing::EndLeft(left));
             }
             self.forget_if_over(task);
@@ -183,22 +183,22 @@ impl Ledger {
 
     /// A node is gone: nothing that was left there lives, and what its tasks have left here is to end. What that is.
     pub(super) fn left_by_lost(&mut self, node: NodeId) -> Vec<TaskId> {
-        let places: Vec<Place> = self.behind.counts_to.keys().copied().collect();
+        let places: Vec<Place> = self.estates.counts_to.keys().copied().collect();
         for place in places.into_iter().filter(|(at, _)| *at == node) {
-            if let Some(to) = self.behind.counts_to.remove(&place) {
-                self.behind.take_from(to, &place);
+            if let Some(to) = self.estates.counts_to.remove(&place) {
+                self.estates.take_from(to, &place);
                 self.forget_if_over(&to);
             }
         }
         let of_it = self
-            .behind
+            .estates
             .here
-            .extract_if(.., |_, left| left.owner == node);
-        let of_it: Vec<(TaskId, Left)> = of_it.collect();
+            .extract_if(.., |_, estate| estate.owner == node);
+        let of_it: Vec<(TaskId, Estate)> = of_it.collect();
         let mut family = Vec::new();
-        for (task, left) in of_it {
+        for (task, estate) in of_it {
             family.push(task);
-            for child in left.children {
+            for child in estate.children {
                 family.extend(self.family(child));
             }
         }
@@ -217,14 +217,14 @@ mod tests {
 
     #[test]
     fn what_is_left_somewhere_counts_to_one_task() {
-        let mut behind = Behind::default();
+        let mut estates = Estates::default();
         let [child, parent, other] = [1, 2, 3].map(|it| TaskId::from_bytes([it; 16]));
         let place = (NodeId::from_bytes([1; 16]), child);
-        behind.add(child, place);
-        behind.add(parent, place);
-        assert!(behind.take_all(&child).is_empty());
-        behind.take_from(other, &place);
-        assert_eq!(behind.take_all(&parent), BTreeSet::from([place]));
-        assert!(behind.is_empty() && behind.counts_to.is_empty());
+        estates.add(child, place);
+        estates.add(parent, place);
+        assert!(estates.take_all(&child).is_empty());
+        estates.take_from(other, &place);
+        assert_eq!(estates.take_all(&parent), BTreeSet::from([place]));
+        assert!(estates.is_empty() && estates.counts_to.is_empty());
     }
 }
