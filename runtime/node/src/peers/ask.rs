@@ -135,7 +135,7 @@ pub(crate) trait Desk: Send + Sync {
     fn answer(&self, asked: &Asked) -> Answer;
 
     /// An object of ours that is kept for a tenant.
-    fn kept(&self, tenant: &TenantName, object: &ObjectId) -> Option<Reference>;
+    fn detached_object(&self, tenant: &TenantName, object: &ObjectId) -> Option<Reference>;
 
     /// Whether another node goes on with a result of ours when this one is lost.
     fn outlives(&self, object: &ObjectId) -> bool;

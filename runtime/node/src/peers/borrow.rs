@@ -247,7 +247,7 @@ impl Exchange {
     pub(super) fn lend_kept(&self, to: NodeId, kept: &KeptFor) {
         let desk = self.desk().filter(|_| kept.name.owner == self.me);
         if let Some(reference) =
-            desk.and_then(|desk| desk.kept(&kept.tenant, &kept.name.id))
+            desk.and_then(|desk| desk.detached_object(&kept.tenant, &kept.name.id))
         {
             self.lend(to, &reference);
             self.send(to, OneWay::Lent(kept.name));

@@ -9,9 +9,9 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::ActorId;
 use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
 
-use super::given::grants;
 use super::lookup::Meant;
-use super::out::Gone;
+use super::operands::grants;
+use super::out::ConnectionClosed;
 use super::session::{Session, refusal};
 use super::stored::{Durable, StoredActor};
 use super::tasks::{only_one, refused};
@@ -137,7 +137,7 @@ impl Session {
         id: &ActorId,
         timeout_ms: Option<u64>,
     ) -> Result<Response, Refusal> {
-        let Actor { actor, .. } = self.known_actor(id)?;
+        let Actor { actor, .. } = self.resolve_actor(id)?;
         let lives = match timeout_ms.map(Duration::from_millis) {
             Some(limit) => tokio::time::timeout(limit, actor.lives()).await.ok(),
             None => Some(actor.lives().await),
@@ -176,8 +176,8 @@ impl Session {
         }
     }
 
-    pub(super) async fn call(&self, id: u64, call: wire::Call) -> Result<(), Gone> {
-        let started = self.known_actor(&call.actor).and_then(|actor| {
+    pub(super) async fn call(&self, id: u64, call: wire::Call) -> Result<(), ConnectionClosed> {
+        let started = self.resolve_actor(&call.actor).and_then(|actor| {
             let face = &actor.actor.face;
             let values = match face.find(&call.method) {
                 Some(index) => self.arguments(&face.methods[index].1, call.values)?,

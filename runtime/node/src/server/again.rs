@@ -2,8 +2,8 @@
 //!
 //! The node that takes a task over from a lost one finds that in its record, and has it here from then on: see `durable`.
 //!
-//! Owns which of that is kept ([`Given`]), and handing it to those who may have it. Must not: submit anything. Invariant: nothing
-//! here keeps an object or an actor: what names one is not kept.
+//! Owns which of that is kept ([`Submissions`]), and handing it to those who may have it. Must not: submit anything.
+//! Invariant: nothing here keeps an object or an actor: what names one is not kept.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,7 +43,7 @@ pub(super) const LARGE: Why = "the node where it was submitted is lost, and when
      up to 4 KiB of what it was given";
 
 /// Whether what a client has submitted is kept, with these values.
-pub(super) fn kept(submit: &wire::Submit, values: &[Argument]) -> Submitted {
+pub(super) fn snapshot(submit: &wire::Submit, values: &[Argument]) -> Submitted {
     let is_plain = |it: &Argument| match it {
         Argument::Value(value) => value.references().is_empty(),
         Argument::Object(_) => false,
@@ -58,14 +58,14 @@ pub(super) fn kept(submit: &wire::Submit, values: &[Argument]) -> Submitted {
 
 /// See the [module](self).
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct Submissions {
     all: BTreeMap<TaskId, Submitted>,
     /// Those of which something is kept, the oldest first.
     order: VecDeque<TaskId>,
     bytes: usize,
 }
 
-impl Given {
+impl Submissions {
     pub(super) fn add(&mut self, task: TaskId, submitted: Submitted) {
         self.remove(&task);
         if let Ok(submit) = &submitted {
@@ -110,7 +110,11 @@ fn not_kept(task: &TaskId, why: impl std::fmt::Display) -> Refusal {
 }
 
 /// What a task of the asker's was submitted with at this node. Its module is loaded from then on.
-pub(super) fn given(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<Answer, Refusal> {
+pub(super) fn submission(
+    inner: &Inner,
+    asker: Asker<'_>,
+    task: &TaskId,
+) -> Result<Answer, Refusal> {
     let mut registry = inner.registry();
     let record = registry.task(task);
     let record = record.filter(|it| asker.owns(&it.tenant, it.driver));
@@ -122,13 +126,13 @@ pub(super) fn given(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<An
         return Err(not_kept(task, "it was not submitted with --detach"));
     };
     let Some(detached) = record.detached else {
-        let why = match registry.given.get(task) {
+        let why = match registry.submissions.get(task) {
             Some(Err(why)) => why,
             _ => "it was deleted with what the task has made",
         };
         return Err(not_kept(task, why));
     };
-    let mut submit: Box<wire::Submit> = match registry.given.get(task) {
+    let mut submit: Box<wire::Submit> = match registry.submissions.get(task) {
         Some(Ok(bytes)) => postcard::from_bytes(bytes).expect("it was written by `encoded`"),
         Some(Err(why)) => return Err(not_kept(task, why)),
         None => return Err(not_kept(task, LOST)),
@@ -151,13 +155,13 @@ pub(super) fn given(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<An
 
 impl Session {
     /// What a detached task was submitted with, at whichever node, to be submitted here.
-    pub(super) async fn given(&self, task: TaskId) -> Result<Response, Refusal> {
+    pub(super) async fn submission(&self, task: TaskId) -> Result<Response, Refusal> {
         let asked = self.asked(Question::Given(task));
         let is_here = {
             let registry = self.inner.registry();
             registry.task(&task).is_some_and(|it| it.detached.is_some())
         };
-        let own = given(&self.inner, self.asker(), &task);
+        let own = submission(&self.inner, self.asker(), &task);
         let refused = match own {
             Ok(Answer::Given { submit, .. }) => return Ok(Response::Given(submit)),
             Ok(_) => unreachable!("it is what was asked for"),
@@ -172,7 +176,7 @@ impl Session {
                 Answer::Given {
                     submit,
                     module_bytes,
-                } => return self.given_at(node, submit, module_bytes).await,
+                } => return self.submission_at(node, submit, module_bytes).await,
                 Answer::Refused(why) => refused.push(why),
                 _ => {}
             }
@@ -181,7 +185,7 @@ impl Session {
     }
 
     /// The same, of a task that was submitted at another node. Its module is brought here.
-    async fn given_at(
+    async fn submission_at(
         &self,
         node: NodeId,
         submit: Box<wire::Submit>,
@@ -245,10 +249,10 @@ mod tests {
             values: Vec::new(),
             ..submit(0)
         };
-        let kept = kept(&many, &[]).unwrap();
+        let kept = snapshot(&many, &[]).unwrap();
         assert!(size_of(&kept) > 1 << 20);
         // Nobody has looked at the values of a program.
-        assert_eq!(super::kept(&submit(0), &[]), Err(NAMED));
+        assert_eq!(super::snapshot(&submit(0), &[]), Err(NAMED));
     }
 
     #[test]
@@ -256,16 +260,16 @@ mod tests {
         // What is not its value takes less than that.
         const PART: usize = MOST_BYTES / 4 - OVERHEAD - 256;
         let task = |number| TaskId::from_bytes([number; 16]);
-        let mut given = Given::default();
+        let mut submissions = Submissions::default();
         for number in 1..=4 {
-            given.add(task(number), Ok(encoded(&submit(PART))));
+            submissions.add(task(number), Ok(encoded(&submit(PART))));
         }
-        assert!(given.bytes <= MOST_BYTES && given.order.len() == 4);
-        given.remove(&task(2));
-        given.add(task(5), Ok(encoded(&submit(PART))));
-        given.add(task(6), Ok(encoded(&submit(1024))));
+        assert!(submissions.bytes <= MOST_BYTES && submissions.order.len() == 4);
+        submissions.remove(&task(2));
+        submissions.add(task(5), Ok(encoded(&submit(PART))));
+        submissions.add(task(6), Ok(encoded(&submit(1024))));
         let why = |number| {
-            given
+            submissions
                 .get(&task(number))
                 .map(|it| it.as_ref().err().copied())
         };
@@ -276,11 +280,18 @@ mod tests {
             input: wire::Input::Stream,
             ..submit(PART)
         };
-        given.add(task(7), kept(&stream, &[]));
-        given.add(task(3), Ok(encoded(&submit(PART))));
+        submissions.add(task(7), snapshot(&stream, &[]));
+        submissions.add(task(3), Ok(encoded(&submit(PART))));
         for number in 1..=7 {
-            given.remove(&task(number));
+            submissions.remove(&task(number));
         }
-        assert_eq!((given.bytes, given.order.len(), given.all.len()), (0, 0, 0));
+        assert_eq!(
+            (
+                submissions.bytes,
+                submissions.order.len(),
+                submissions.all.len()
+            ),
+            (0, 0, 0)
+        );
     }
 }

@@ -348,17 +348,17 @@ mod tests {
 
     const OWN: DriverId = DriverId::session([5; 16]);
 
-    struct Kept {
+    struct Fixture {
         _dir: tempfile::TempDir,
         audit: Arc<Audit>,
         changes: Option<Arc<Changes>>,
     }
 
-    fn kept() -> Kept {
-        kept_of(&TenantName::default(), &Tenants::All)
+    fn fixture() -> Fixture {
+        fixture_of(&TenantName::default(), &Tenants::All)
     }
 
-    fn kept_of(tenant: &TenantName, tenants: &Tenants) -> Kept {
+    fn fixture_of(tenant: &TenantName, tenants: &Tenants) -> Fixture {
         let dir = tempfile::tempdir().unwrap();
         let audit = Arc::new(Audit::new(Some(AuditConfig {
             dir: dir.path().to_owned(),
@@ -368,14 +368,14 @@ mod tests {
         audit.begin("n1").unwrap();
         let (who, from) = ("user 1".into(), "socket".into());
         let changes = Changes::of(&audit, who, from, (tenant, tenants));
-        Kept {
+        Fixture {
             _dir: dir,
             audit,
             changes,
         }
     }
 
-    impl Kept {
+    impl Fixture {
         fn ask(&self, id: u64, request: &Request) {
             let changes = self.changes.as_ref().unwrap();
             changes.ask(id, request, OWN).unwrap();
@@ -422,21 +422,21 @@ mod tests {
 
     #[test]
     fn a_change_is_a_line_once_it_is_answered() {
-        let kept = kept();
-        kept.ask(1, &Request::Kill("a".into()));
-        kept.ask(2, &Request::Kill("b".into()));
-        kept.ask(3, &Request::Status);
-        assert!(kept.lines().is_empty());
-        kept.answer(2, &refused());
-        kept.answer(1, &Response::Done);
-        kept.answer(3, &Response::Done);
-        kept.answer(1, &Response::Done);
+        let fixture = fixture();
+        fixture.ask(1, &Request::Kill("a".into()));
+        fixture.ask(2, &Request::Kill("b".into()));
+        fixture.ask(3, &Request::Status);
+        assert!(fixture.lines().is_empty());
+        fixture.answer(2, &refused());
+        fixture.answer(1, &Response::Done);
+        fixture.answer(3, &Response::Done);
+        fixture.answer(1, &Response::Done);
         let lines = [
             line("actor kill", "b", "refused"),
             line("actor kill", "a", "done"),
         ];
-        assert_eq!(kept.lines(), lines);
-        let row = &kept.audit.rows(2, |_| true)[1];
+        assert_eq!(fixture.lines(), lines);
+        let row = &fixture.audit.rows(2, |_| true)[1];
         assert_eq!(row.kind.as_deref(), Some("not-found"));
         assert_eq!(row.error.as_deref(), Some("there is none"));
         assert_eq!(
@@ -447,8 +447,8 @@ mod tests {
 
     #[test]
     fn a_number_is_of_one_request_until_that_is_answered() {
-        let kept = kept();
-        let changes = kept.changes.as_ref().unwrap();
+        let fixture = fixture();
+        let changes = fixture.changes.as_ref().unwrap();
         let has_own = |id, request: &Request| changes.has_own_number(id, request);
         assert!(has_own(1, &Request::Kill("a".into())));
         assert!(!has_own(1, &Request::Status));
@@ -457,47 +457,47 @@ mod tests {
         assert!(has_own(1, &Request::Chunk(wire::Bytes(Vec::new()))));
         assert!(has_own(1, &Request::Unpin(Vec::new())));
         // What comes before an answer is none.
-        kept.answer(1, &Response::Continue);
+        fixture.answer(1, &Response::Continue);
         assert!(!has_own(1, &Request::Status));
-        kept.answer(1, &refused());
+        fixture.answer(1, &refused());
         assert!(has_own(1, &Request::Status));
     }
 
     #[test]
     fn who_leaves_before_the_answer_leaves_a_line() {
-        let mut kept = kept();
-        kept.ask(1, &Request::Kill("a".into()));
-        kept.ask(1, &Request::Kill("b".into()));
-        kept.changes = None;
+        let mut fixture = fixture();
+        fixture.ask(1, &Request::Kill("a".into()));
+        fixture.ask(1, &Request::Kill("b".into()));
+        fixture.changes = None;
         let lines = [
             line("actor kill", "a", "unknown"),
             line("actor kill", "b", "unknown"),
         ];
-        assert_eq!(kept.lines(), lines);
+        assert_eq!(fixture.lines(), lines);
     }
 
     #[test]
     fn of_tasks_that_do_the_same_there_is_one_line() {
-        let kept = kept();
+        let fixture = fixture();
         let first = TaskId::from_bytes([1; 16]);
-        kept.ask(1, &task("f"));
-        kept.ask(2, &task("f"));
-        kept.answer(1, &refused());
-        kept.answer(2, &refused());
-        kept.ask(3, &task("f"));
-        kept.answer(3, &Response::Submitted(first));
+        fixture.ask(1, &task("f"));
+        fixture.ask(2, &task("f"));
+        fixture.answer(1, &refused());
+        fixture.answer(2, &refused());
+        fixture.ask(3, &task("f"));
+        fixture.answer(3, &Response::Submitted(first));
         for id in 4..9 {
-            kept.ask(id, &task("f"));
-            kept.answer(id, &Response::Submitted(TaskId::from_bytes([2; 16])));
+            fixture.ask(id, &task("f"));
+            fixture.answer(id, &Response::Submitted(TaskId::from_bytes([2; 16])));
         }
-        kept.ask(9, &task("g"));
-        kept.answer(9, &Response::Submitted(TaskId::from_bytes([3; 16])));
+        fixture.ask(9, &task("g"));
+        fixture.answer(9, &Response::Submitted(TaskId::from_bytes([3; 16])));
         let lines = [
             line("task submit", "", "refused"),
             line("task submit", &first.to_string(), "done"),
             line("task submit", &"03".repeat(16), "done"),
         ];
-        assert_eq!(kept.lines(), lines);
+        assert_eq!(fixture.lines(), lines);
     }
 
     #[test]
@@ -510,12 +510,12 @@ mod tests {
             }
             request
         };
-        let tenants = |kept: Kept, named: Request| {
-            kept.ask(1, &named);
-            kept.answer(1, &refused());
-            kept.audit.rows(1, |_| true)[0].tenant.clone().unwrap()
+        let tenants = |fixture: Fixture, named: Request| {
+            fixture.ask(1, &named);
+            fixture.answer(1, &refused());
+            fixture.audit.rows(1, |_| true)[0].tenant.clone().unwrap()
         };
-        let of = |has: &str| kept_of(&own, &has.parse().unwrap());
+        let of = |has: &str| fixture_of(&own, &has.parse().unwrap());
         assert_eq!(tenants(of("a"), named(&default)), "a");
         assert_eq!(tenants(of("a,default"), named(&default)), "default");
         // Who has tried to work for another is seen there.
@@ -525,28 +525,28 @@ mod tests {
 
     #[test]
     fn what_comes_in_parts_is_one_line() {
-        let kept = kept();
+        let fixture = fixture();
         let digest = wasmrun_model::id::Digest::from_bytes([9; 32]);
-        kept.ask(1, &Request::Upload { digest, len: 5 });
-        kept.answer(1, &Response::Continue);
-        assert!(kept.lines().is_empty());
-        kept.answer(1, &Response::Unknown);
+        fixture.ask(1, &Request::Upload { digest, len: 5 });
+        fixture.answer(1, &Response::Continue);
+        assert!(fixture.lines().is_empty());
+        fixture.answer(1, &Response::Unknown);
         assert_eq!(
-            kept.lines(),
+            fixture.lines(),
             [line("module upload", &digest.to_string(), "done")]
         );
     }
 
     #[test]
     fn a_token_is_not_written_down() {
-        let kept = kept();
+        let fixture = fixture();
         let create = Request::CreateToken {
             is_reusable: false,
             lifetime_ms: 1,
         };
-        kept.ask(1, &create);
-        kept.answer(1, &Response::Text("wasmrun-join-1-secret".into()));
-        assert_eq!(kept.lines(), [line("node token create", "", "done")]);
+        fixture.ask(1, &create);
+        fixture.answer(1, &Response::Text("wasmrun-join-1-secret".into()));
+        assert_eq!(fixture.lines(), [line("node token create", "", "done")]);
     }
 
     #[test]

@@ -98,7 +98,10 @@ fn may_move(
 
 impl Inner {
     /// Waits until a task that was submitted outlives this node. Else why it does not, for whoever submitted it.
-    pub(super) async fn kept(self: &Arc<Self>, pending: Pending) -> Result<(), String> {
+    pub(super) async fn wait_until_durable(
+        self: &Arc<Self>,
+        pending: Pending,
+    ) -> Result<(), String> {
         let Pending {
             task,
             module: (digest, len),
@@ -108,7 +111,7 @@ impl Inner {
             return Ok(());
         };
         let Some(written) = written else {
-            durable.known.lock().remove(&task);
+            durable.inventory.lock().remove(&task);
             return Err("too many records wait for the control store".to_owned());
         };
         let inner = self.clone();
@@ -119,13 +122,13 @@ impl Inner {
             let durable = inner.durable.get().expect("it was there before");
             match &written {
                 Written::Done => {
-                    if let Some(known) = durable.known.lock().tasks.get_mut(&task) {
+                    if let Some(known) = durable.inventory.lock().tasks.get_mut(&task) {
                         known.is_kept = true;
                     }
                 }
                 Written::Taken => inner.is_taken(task),
                 Written::Refused(_) => {
-                    durable.known.lock().remove(&task);
+                    durable.inventory.lock().remove(&task);
                 }
             }
             written
@@ -193,7 +196,7 @@ impl Inner {
             bytes,
             has_lineage: stored.has_lineage(),
         };
-        let over = durable.known.lock().add_ended(task, ended);
+        let over = durable.inventory.lock().add_ended(task, ended);
         for task in over.tasks {
             drop(durable.unplace(&task));
             drop(durable.records.delete(task));
@@ -235,7 +238,7 @@ impl Inner {
         let Some(durable) = self.durable.get() else {
             return;
         };
-        if !durable.known.lock().remove(&task) {
+        if !durable.inventory.lock().remove(&task) {
             return;
         }
         tracing::info!(%task, "a detached task is another node's now");

@@ -27,7 +27,7 @@ use crate::peers::ask::{Answer, Asked, Question};
 use crate::records::ids::random;
 use crate::serve::{Answers, Passed, Passing, Taken};
 use crate::server::Inner;
-use crate::server::given::grants;
+use crate::server::operands::grants;
 use crate::server::session::{Session, refusal};
 use crate::server::tasks::overrides;
 

@@ -63,7 +63,7 @@ impl Desk for Inner {
             Question::Logs(task) => {
                 log(self, asker, task).map(|log| Answer::Outputs(outputs(&log)))
             }
-            Question::Given(task) => again::given(self, asker, task),
+            Question::Given(task) => again::submission(self, asker, task),
             Question::LogsOf(tasks) => Ok(logs::of_tasks(self, asker, tasks)),
             Question::Things(text) => Ok(Answer::Things(lookup::things(self, asker, text))),
             Question::CancelJob(job) => Ok(Answer::Count(views::cancel_job(self, asker, *job))),
@@ -82,7 +82,7 @@ impl Desk for Inner {
                 let (named, more) = holding::holders(self, asker, object);
                 Ok(Answer::Holders { named, more })
             }
-            Question::Delete(object) => match self.kept(&asked.tenant, object) {
+            Question::Delete(object) => match self.detached_object(&asked.tenant, object) {
                 Some(_) => self.delete(object).map(|()| Answer::Done),
                 None => Err(views::missing(&asked.tenant, "object", object)),
             },
@@ -90,7 +90,7 @@ impl Desk for Inner {
         answer.unwrap_or_else(Answer::Refused)
     }
 
-    fn kept(&self, tenant: &TenantName, object: &ObjectId) -> Option<Reference> {
+    fn detached_object(&self, tenant: &TenantName, object: &ObjectId) -> Option<Reference> {
         let registry = self.registry();
         let (object, of) = registry.object(object)?;
         (of == tenant).then(|| object.0.clone())
@@ -271,7 +271,7 @@ impl Session {
 
     /// The one object whose id begins so, of those that nodes keep for this tenant. One of another node's is borrowed.
     pub(super) async fn kept_anywhere(&self, prefix: &str) -> Result<Object, Refusal> {
-        let KeptAt { here, elsewhere } = match self.find_kept(prefix).await {
+        let ObjectLocations { here, elsewhere } = match self.find_kept(prefix).await {
             Err(why) if why.kind == RefusalKind::NotFound => {
                 return Err(self.ended_task(prefix).await.unwrap_or(why));
             }
@@ -304,7 +304,7 @@ impl Session {
 
     /// Deletes such an object, at whichever node.
     pub(super) async fn delete_anywhere(&self, prefix: &str) -> Result<Response, Refusal> {
-        let KeptAt { here, elsewhere } = self.find_kept(prefix).await?;
+        let ObjectLocations { here, elsewhere } = self.find_kept(prefix).await?;
         if let Some(object) = here {
             self.inner.delete(&object.id())?;
         }
@@ -322,12 +322,12 @@ impl Session {
     }
 
     /// Where the one object is whose id begins so, of those that nodes keep for this tenant.
-    async fn find_kept(&self, prefix: &str) -> Result<KeptAt, Refusal> {
+    async fn find_kept(&self, prefix: &str) -> Result<ObjectLocations, Refusal> {
         let own = self.kept_object(&self.inner.registry(), prefix).cloned();
         let (here, missing) = match own {
             // By its task's whole id, or its own.
             Ok(object) if prefix.len() >= WHOLE_ID => {
-                return Ok(KeptAt {
+                return Ok(ObjectLocations {
                     here: Some(object),
                     elsewhere: Vec::new(),
                 });
@@ -356,12 +356,12 @@ impl Session {
         }
         match missing {
             Some(why) if elsewhere.is_empty() => Err(with_silent(why, &all.silent)),
-            _ => Ok(KeptAt { here, elsewhere }),
+            _ => Ok(ObjectLocations { here, elsewhere }),
         }
     }
 
     /// The task with this id, at all nodes that know it.
-    pub(super) async fn find_task(&self, id: TaskId) -> Result<Known, Refusal> {
+    pub(super) async fn find_task(&self, id: TaskId) -> Result<TaskAnswers, Refusal> {
         let asked = self.asked(Question::Describe(id));
         let own = self.inner.answer(&asked);
         let all = match &own {
@@ -372,7 +372,7 @@ impl Session {
             _ => self.others(&asked).await,
         };
         let own = (self.inner.shared.home.node, own);
-        let mut found = Known::default();
+        let mut found = TaskAnswers::default();
         let mut missing = None;
         for (node, answer) in std::iter::once(own).chain(all.answers) {
             match answer {
@@ -443,16 +443,16 @@ fn is_here(row: &TaskRow) -> bool {
 }
 
 /// Where an object is kept. Somewhere.
-struct KeptAt {
+struct ObjectLocations {
     here: Option<Object>,
     elsewhere: Vec<(NodeId, ObjectName)>,
 }
 
 /// What nodes say of one task, and whether it was submitted there. Not empty.
 #[derive(Default)]
-pub(super) struct Known(Vec<(NodeId, TaskDetail, bool)>);
+pub(super) struct TaskAnswers(Vec<(NodeId, TaskDetail, bool)>);
 
-impl Known {
+impl TaskAnswers {
     /// All that is known.
     pub(super) fn whole(mut self) -> TaskDetail {
         let owner = self.0.iter().position(|(_, _, is_own)| *is_own);

@@ -173,7 +173,7 @@ impl Search<'_> {
         let (kept, made) = {
             let registry = self.inner.registry();
             let may = |object: &Object| object.id() == self.object || may_lead(&object.0);
-            let kept = registry.kept().filter(|it| may(&it.object));
+            let kept = registry.puts().filter(|it| may(&it.object));
             let kept: Vec<(Object, TenantName)> = kept
                 .map(|it| (it.object.clone(), it.tenant.clone()))
                 .collect();

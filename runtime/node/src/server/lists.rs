@@ -256,19 +256,19 @@ fn objects(inner: &Inner, tenants: &Tenants, list: &List) -> Vec<ObjectRow> {
     });
     let mut rows: BTreeMap<_, ObjectRow> = stored.collect();
     let registry = inner.registry();
-    for kept in registry.kept() {
+    for put in registry.puts() {
         let inline = || ObjectRow {
-            id: kept.object.id(),
-            size_bytes: kept.size_bytes,
+            id: put.object.id(),
+            size_bytes: put.size_bytes,
             place: "inline".into(),
-            tenant: kept.tenant.clone(),
+            tenant: put.tenant.clone(),
             is_kept: true,
             node: inner.name(),
             copy: None,
             references: None,
             pins: None,
         };
-        rows.entry(kept.object.id()).or_insert_with(inline).is_kept = true;
+        rows.entry(put.object.id()).or_insert_with(inline).is_kept = true;
     }
     for record in registry.tasks() {
         let Some(detached) = &record.detached else {

@@ -14,7 +14,7 @@ use wasmrun_model::wire::{Output, Refusal, RefusalKind, Response, Silent};
 use super::Inner;
 use super::lookup::Meant;
 use super::merge::with_silent;
-use super::out::Gone;
+use super::out::ConnectionClosed;
 use super::registry::{Record, Registry};
 use super::requests::outputs;
 use super::session::{Session, refusal};
@@ -32,7 +32,7 @@ const PIECE_BYTES: usize = 24;
 const MOST_ASKED: usize = 64;
 
 /// What is kept of each task's output, or why nothing is.
-pub(super) type Kept = BTreeMap<TaskId, Result<Vec<Output>, Refusal>>;
+pub(super) type OutputsByTask = BTreeMap<TaskId, Result<Vec<Output>, Refusal>>;
 
 /// The other nodes, as long as they answer.
 #[derive(Default)]
@@ -42,7 +42,7 @@ struct Others {
 }
 
 /// What is kept of what a task wrote.
-pub(super) fn kept(record: &Record) -> Result<Arc<Log>, Refusal> {
+pub(super) fn detached_log(record: &Record) -> Result<Arc<Log>, Refusal> {
     match &record.detached {
         Some(detached) => Ok(detached.log.clone()),
         None => Err(not_kept(&record.id)),
@@ -63,7 +63,7 @@ pub(super) fn of_tasks(inner: &Inner, asker: Asker<'_>, tasks: &[TaskId]) -> Ans
     let find = |registry: &Registry, id: &TaskId| {
         let record = registry.task(id);
         let record = record.filter(|it| asker.owns(&it.tenant, it.driver))?;
-        Some((record.id, kept(record)))
+        Some((record.id, detached_log(record)))
     };
     // Copied outside the lock.
     let known: Vec<_> = {
@@ -90,7 +90,7 @@ pub(super) fn of_tasks(inner: &Inner, asker: Asker<'_>, tasks: &[TaskId]) -> Ans
 
 impl Session {
     /// Sends what is kept of the output of what a text stands for.
-    pub(super) async fn logs(&self, request: u64, text: &str) -> Result<(), Gone> {
+    pub(super) async fn logs(&self, request: u64, text: &str) -> Result<(), ConnectionClosed> {
         // Its requests are tasks of a job of its name, and of each of them nothing is kept.
         let parts = match self.inner.service_output(&self.tenant, text) {
             Some(parts) => Ok(parts),
@@ -113,7 +113,7 @@ impl Session {
         }
     }
 
-    async fn send_parts(&self, request: u64, parts: Vec<Output>) -> Result<(), Gone> {
+    async fn send_parts(&self, request: u64, parts: Vec<Output>) -> Result<(), ConnectionClosed> {
         for part in parts {
             self.out.send(request, Response::Output(part)).await?;
         }
@@ -125,7 +125,7 @@ impl Session {
         &self,
         request: u64,
         job: DriverId,
-    ) -> Result<Result<Response, Refusal>, Gone> {
+    ) -> Result<Result<Response, Refusal>, ConnectionClosed> {
         let mut tasks = match self.describe_job(job).await {
             Ok(detail) => detail.tasks,
             Err(why) => return Ok(Err(why)),
@@ -185,7 +185,7 @@ impl Session {
     }
 
     /// What is kept of these tasks' output, here or elsewhere.
-    async fn logs_of_tasks(&self, tasks: &[TaskId], others: &mut Others) -> Kept {
+    async fn logs_of_tasks(&self, tasks: &[TaskId], others: &mut Others) -> OutputsByTask {
         let own = self.inner.shared.home.node;
         // This node never fails to answer itself.
         let mut kept = self.outputs_at(own, tasks).await.unwrap_or_default();
@@ -217,8 +217,12 @@ impl Session {
     }
 
     /// What one node keeps of these tasks' output, in as many answers as it takes.
-    async fn outputs_at(&self, node: NodeId, mut tasks: &[TaskId]) -> Result<Kept, String> {
-        let mut kept = Kept::new();
+    async fn outputs_at(
+        &self,
+        node: NodeId,
+        mut tasks: &[TaskId],
+    ) -> Result<OutputsByTask, String> {
+        let mut kept = OutputsByTask::new();
         while !tasks.is_empty() {
             let asked = self.asked(Question::LogsOf(tasks.to_vec()));
             match self.ask(node, &asked).await? {
@@ -235,7 +239,7 @@ impl Session {
 }
 
 /// One that has it, or knows the task and why nothing is kept of it, knows best.
-fn add(kept: &mut Kept, more: Kept) {
+fn add(kept: &mut OutputsByTask, more: OutputsByTask) {
     for (id, found) in more {
         let is_better = match (kept.get(&id), &found) {
             (Some(Ok(_)), _) => false,

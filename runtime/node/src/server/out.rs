@@ -80,7 +80,7 @@ impl Drop for Pending {
 }
 
 /// The other end of a connection is gone.
-pub(super) struct Gone;
+pub(super) struct ConnectionClosed;
 
 impl Out {
     /// The way, and what writes to its end. `pending` counts what is on the way.
@@ -105,21 +105,21 @@ impl Out {
     }
 
     /// Sends an answer, once there is room for it.
-    pub(super) async fn send(&self, id: u64, message: Response) -> Result<(), Gone> {
+    pub(super) async fn send(&self, id: u64, message: Response) -> Result<(), ConnectionClosed> {
         if let Some(changes) = &self.changes {
             changes.answer(id, &message);
         }
-        let frame = frame(id, message).ok_or(Gone)?;
+        let frame = frame(id, message).ok_or(ConnectionClosed)?;
         let bytes = u32::try_from(frame.len().min(BYTES_OUT)).expect("it is that small");
         // Nobody closes it.
         let room = self.room.clone().acquire_many_owned(bytes).await;
-        let room = room.map_err(|_| Gone)?;
+        let room = room.map_err(|_| ConnectionClosed)?;
         self.push(Outgoing::Frame(frame, room)).await
     }
 
     /// Tells the client where a value is. The caller keeps the view until the client says that it has
     /// dropped it, and knows that it is of the client's tenant and has pages of its own.
-    pub(super) async fn map(&self, id: u64, value: ToMap) -> Result<(), Gone> {
+    pub(super) async fn map(&self, id: u64, value: ToMap) -> Result<(), ConnectionClosed> {
         if let Some(changes) = &self.changes {
             changes.is_over(id);
         }
@@ -128,13 +128,17 @@ impl Out {
 
     /// Tells the client that the bytes of its value may come, and through which memory. If it cannot be sent there they
     /// come in chunks.
-    pub(super) async fn stage(&self, id: u64, staging: Arc<Staging>) -> Result<(), Gone> {
+    pub(super) async fn stage(
+        &self,
+        id: u64,
+        staging: Arc<Staging>,
+    ) -> Result<(), ConnectionClosed> {
         self.push(Outgoing::Staging(id, staging)).await
     }
 
     /// Says that nothing more comes, and, unless it was the client who ended the session, why: as the answer to a
     /// request, or 0, and for all others. To be called once; what is sent later is not written.
-    pub(super) async fn end(&self, why: Option<(u64, Refusal)>) -> Result<(), Gone> {
+    pub(super) async fn end(&self, why: Option<(u64, Refusal)>) -> Result<(), ConnectionClosed> {
         let mut last = Vec::new();
         let mut say =
             |id, why| last.extend(frame(id, Response::Refused(why)).into_iter().flatten());
@@ -147,10 +151,10 @@ impl Out {
         self.push(Outgoing::Last(last)).await
     }
 
-    async fn push(&self, outgoing: Outgoing) -> Result<(), Gone> {
+    async fn push(&self, outgoing: Outgoing) -> Result<(), ConnectionClosed> {
         let pending = Pending::new(&self.pending);
         let queued = Queued { outgoing, pending };
-        self.queue.send(queued).await.map_err(|_| Gone)
+        self.queue.send(queued).await.map_err(|_| ConnectionClosed)
     }
 }
 

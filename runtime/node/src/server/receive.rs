@@ -16,8 +16,8 @@ use wasmrun_model::wire::{
 };
 use wasmrun_store::{Form as Stored, Staging};
 
-use super::out::Gone;
-use super::registry::Kept;
+use super::out::ConnectionClosed;
+use super::registry::PutRecord;
 use super::session::{Session, refusal};
 use crate::records::object::{Object, PutObject, Reference, Value};
 
@@ -125,7 +125,7 @@ impl Session {
             is_kept: put.is_kept,
             can_stage: put.can_stage && self.caller.is_own(),
             room: put.room_ms.map(room_patience),
-            references: self.all_named(&put.objects, &put.actors)?,
+            references: self.resolve_names(&put.objects, &put.actors)?,
         }))
     }
 
@@ -210,7 +210,7 @@ impl Session {
             Some(stage) => self.out.stage(id, stage.memory.clone()).await,
             None => self.out.send(id, Response::Continue).await,
         };
-        sent.map_err(gone)?;
+        sent.map_err(client_gone)?;
         Ok(Coming {
             queue: chunks.queue,
             patience: (!self.caller.is_own()).then_some(STALLED),
@@ -249,7 +249,7 @@ impl Session {
         };
         let object = Object(Reference::Put(Arc::new(PutObject { name, value })));
         if is_kept {
-            self.inner.registry().keep(Kept {
+            self.inner.registry().keep(PutRecord {
                 object: object.clone(),
                 tenant: self.tenant.clone(),
                 size_bytes: len,
@@ -296,7 +296,10 @@ impl Session {
                     let staged = stage.and_then(|it| it.memory.bytes(offset, len));
                     let staged = staged.ok_or_else(|| refusal(RefusalKind::Usage, NOT_STAGED))?;
                     writer.write_at(at, staged);
-                    self.out.send(id, Response::Continue).await.map_err(gone)?;
+                    self.out
+                        .send(id, Response::Continue)
+                        .await
+                        .map_err(client_gone)?;
                     // The client is to hear of it before the next part is copied.
                     tokio::task::yield_now().await;
                     len
@@ -307,7 +310,7 @@ impl Session {
     }
 }
 
-fn gone(_: Gone) -> Refusal {
+fn client_gone(_: ConnectionClosed) -> Refusal {
     refusal(RefusalKind::Usage, "the client is gone")
 }
 

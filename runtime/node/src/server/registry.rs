@@ -13,7 +13,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, ObjectId, TaskId};
 use wasmrun_model::wire::Refusal;
 
-use super::again::Given;
+use super::again::Submissions;
 use super::loaded::LoadedModules;
 use super::stored::End;
 use super::views::one;
@@ -32,9 +32,9 @@ pub(super) struct Registry {
     /// How many of them have not ended, of those tenants that have some.
     live: BTreeMap<TenantName, u64>,
     ended: VecDeque<TaskId>,
-    kept: BTreeMap<ObjectId, Kept>,
+    puts: BTreeMap<ObjectId, PutRecord>,
     /// What these tasks were given.
-    pub(super) given: Given,
+    pub(super) submissions: Submissions,
 }
 
 /// Ends of tasks that the registry has not seen yet: whoever ends a task does not wait for it.
@@ -91,7 +91,7 @@ pub(super) struct Detached {
 
 /// An object that stays until it is deleted.
 #[derive(Clone)]
-pub(super) struct Kept {
+pub(super) struct PutRecord {
     pub(super) object: Object,
     pub(super) tenant: TenantName,
     pub(super) size_bytes: u64,
@@ -104,8 +104,8 @@ impl Default for Registry {
             tasks: BTreeMap::new(),
             live: BTreeMap::new(),
             ended: VecDeque::new(),
-            kept: BTreeMap::new(),
-            given: Given::default(),
+            puts: BTreeMap::new(),
+            submissions: Submissions::default(),
         }
     }
 }
@@ -153,7 +153,7 @@ impl Registry {
     #[must_use]
     pub(super) fn forget(&mut self, id: &TaskId) -> Option<Record> {
         let record = self.tasks.remove(id)?;
-        self.given.remove(id);
+        self.submissions.remove(id);
         match record.end.is_some() {
             true => self.ended.retain(|it| it != id),
             false => self.is_over(&record.tenant),
@@ -174,7 +174,7 @@ impl Registry {
             return None;
         }
         let oldest = self.ended.pop_front()?;
-        self.given.remove(&oldest);
+        self.submissions.remove(&oldest);
         self.tasks.remove(&oldest)
     }
 
@@ -194,24 +194,24 @@ impl Registry {
         }
     }
 
-    pub(super) fn keep(&mut self, kept: Kept) {
-        self.kept.insert(kept.object.id(), kept);
+    pub(super) fn keep(&mut self, put: PutRecord) {
+        self.puts.insert(put.object.id(), put);
     }
 
     pub(super) fn delete(&mut self, id: &ObjectId) -> Option<Object> {
-        if let Some(kept) = self.kept.remove(id) {
-            return Some(kept.object);
+        if let Some(put) = self.puts.remove(id) {
+            return Some(put.object);
         }
         let record = self.tasks.get_mut(&id.task())?;
         // Its value goes with it, if it has ended.
         record.end.as_ref()?;
         let object = record.detached.take()?.object;
-        self.given.remove(&id.task());
+        self.submissions.remove(&id.task());
         Some(object)
     }
 
-    pub(super) fn kept(&self) -> impl Iterator<Item = &Kept> {
-        self.kept.values()
+    pub(super) fn puts(&self) -> impl Iterator<Item = &PutRecord> {
+        self.puts.values()
     }
 
     /// The one object of a tenant that outlives sessions and whose id begins so.
@@ -227,8 +227,8 @@ impl Registry {
 
     /// An object that outlives sessions, and whose it is.
     pub(super) fn object(&self, id: &ObjectId) -> Option<(&Object, &TenantName)> {
-        if let Some(kept) = self.kept.get(id) {
-            return Some((&kept.object, &kept.tenant));
+        if let Some(put) = self.puts.get(id) {
+            return Some((&put.object, &put.tenant));
         }
         let record = self.tasks.get(&id.task())?;
         let made = &record.detached.as_ref()?.object;
@@ -241,8 +241,8 @@ impl Registry {
             let detached = record.detached.as_ref()?;
             Some((&detached.object, &record.tenant))
         });
-        let kept = self.kept.values();
-        kept.map(|kept| (&kept.object, &kept.tenant)).chain(made)
+        let puts = self.puts.values();
+        puts.map(|put| (&put.object, &put.tenant)).chain(made)
     }
 }
 

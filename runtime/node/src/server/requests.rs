@@ -10,7 +10,7 @@ use std::time::Duration;
 use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::wire::{Bytes, Output, Refusal, RefusalKind, Request, Response, What};
 
-use super::out::Gone;
+use super::out::ConnectionClosed;
 use super::session::{Session, refusal};
 use super::views::{self, Asker};
 use super::watch::output;
@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// Answers a request.
-    pub(super) async fn respond(&self, id: u64, request: Request) -> Result<(), Gone> {
+    pub(super) async fn respond(&self, id: u64, request: Request) -> Result<(), ConnectionClosed> {
         if let Err(why) = self.has_secrets(&request).await {
             return self.refuse(id, why).await;
         }
@@ -158,10 +158,10 @@ impl Session {
             Request::Delete(prefix) => self.delete_anywhere(&prefix).await,
             Request::Create(create) => self.create(*create).await,
             Request::FindActor(name) => self.find(&name).await.map(|it| self.hand_out(&it)),
-            Request::Actor(actor) => self.known_actor(&actor).map(|it| self.hand_out(&it)),
+            Request::Actor(actor) => self.resolve_actor(&actor).map(|it| self.hand_out(&it)),
             Request::ActorReady { actor, timeout_ms } => self.actor_ready(&actor, timeout_ms).await,
             Request::Kill(name) => self.kill(&name).await,
-            Request::KillActor(actor) => self.known_actor(&actor).map(|it| {
+            Request::KillActor(actor) => self.resolve_actor(&actor).map(|it| {
                 self.client.kill(&it);
                 Response::Done
             }),
@@ -171,13 +171,13 @@ impl Session {
                 Ok(Response::Done)
             }
             Request::CancelObject(object) => {
-                let object = self.known(&object);
+                let object = self.resolve_object(&object);
                 object.map(|it| Response::Cancelled(self.client.cancel_object(&it)))
             }
             Request::List(list) => self.list(list).await,
             Request::Describe(text) => self.describe(&text).await,
             Request::Explain(text) => self.explain_any(&text).await,
-            Request::Given(task) => self.given(task).await,
+            Request::Given(task) => self.submission(task).await,
             Request::RanAt(task) => views::ran_at(&self.inner, self.asker(), &task),
             Request::CreateGroup(create) => self.create_group(*create).await,
             Request::GroupReady { group, timeout_ms } => self.group_ready(&group, timeout_ms).await,
@@ -287,7 +287,7 @@ impl Session {
         count: u32,
         timeout_ms: Option<u64>,
     ) -> Result<Response, Refusal> {
-        let objects = self.all_known(objects)?;
+        let objects = self.resolve_objects(objects)?;
         let (count, timeout) = (count as usize, timeout_ms.map(Duration::from_millis));
         let ready = self.client.wait_async(&objects, count, timeout).await;
         let ready = ready.into_iter().filter_map(|at| u32::try_from(at).ok());
@@ -304,7 +304,7 @@ pub(super) fn log(inner: &Inner, asker: Asker<'_>, task: &TaskId) -> Result<Arc<
     let registry = inner.registry();
     let record = registry.task(task);
     if let Some(record) = record.filter(|it| asker.owns(&it.tenant, it.driver)) {
-        return logs::kept(record);
+        return logs::detached_log(record);
     }
     drop(registry);
     // To be told that nothing is kept of it, it must be the asker's.

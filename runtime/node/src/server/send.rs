@@ -14,7 +14,7 @@ use wasmrun_model::wire::{
 };
 use wasmrun_store::View;
 
-use super::out::{Gone, ToMap};
+use super::out::{ConnectionClosed, ToMap};
 use super::registry::Registry;
 use super::session::{Session, refusal};
 use super::views::one;
@@ -29,7 +29,7 @@ impl Session {
         object: ObjectRef,
         timeout_ms: Option<u64>,
         can_map: bool,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ConnectionClosed> {
         let timeout = timeout_ms.map(Duration::from_millis);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let found = match deadline {
@@ -111,9 +111,9 @@ impl Session {
         id: u64,
         objects: &[ObjectId],
         timeout_ms: Option<u64>,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ConnectionClosed> {
         let found = match objects.len() {
-            ..=MAX_GETS => self.all_known(objects),
+            ..=MAX_GETS => self.resolve_objects(objects),
             more => {
                 let why =
                     format_args!("{more} objects are too many at once; get {MAX_GETS} at most");

@@ -20,8 +20,8 @@ use wasmrun_model::wire::{List, Output, Refusal, RefusalKind, Response, Serve, S
 use wasmrun_net::PemError;
 
 use super::Inner;
-use super::given::grants;
 use super::lists::passes;
+use super::operands::grants;
 use super::requests::outputs;
 use super::session::{Session, refusal};
 use super::tasks::{job_refused, overrides, plain_name};

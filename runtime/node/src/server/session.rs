@@ -29,7 +29,7 @@ use super::audit::Changes;
 use super::caller::{Caller, Origin};
 use super::handed::Handed;
 use super::loaded::LoadedModules;
-use super::out::{Gone, Out};
+use super::out::{ConnectionClosed, Out};
 use super::receive::{Announced, Part, Transfer};
 use super::seats::Seat;
 use super::users::Users;
@@ -285,8 +285,8 @@ enum Over {
     Refused(u64, Refusal),
 }
 
-impl From<Gone> for Over {
-    fn from(_: Gone) -> Self {
+impl From<ConnectionClosed> for Over {
+    fn from(_: ConnectionClosed) -> Self {
         Self::Gone
     }
 }
@@ -456,7 +456,11 @@ impl Serving {
     }
 
     /// A module or a value that is going to come in parts.
-    async fn upload(&mut self, id: u64, announced: Result<Announced, Refusal>) -> Result<(), Gone> {
+    async fn upload(
+        &mut self,
+        id: u64,
+        announced: Result<Announced, Refusal>,
+    ) -> Result<(), ConnectionClosed> {
         let session = self.session.clone();
         self.transfers.retain(|_, transfer| !transfer.is_over());
         if self.transfers.len() >= MOST_TRANSFERS || self.transfers.contains_key(&id) {
@@ -482,12 +486,12 @@ impl Session {
         &self,
         id: u64,
         answer: Result<Response, Refusal>,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ConnectionClosed> {
         let answer = answer.unwrap_or_else(Response::Refused);
         self.out.send(id, answer).await
     }
 
-    pub(super) async fn refuse(&self, id: u64, why: Refusal) -> Result<(), Gone> {
+    pub(super) async fn refuse(&self, id: u64, why: Refusal) -> Result<(), ConnectionClosed> {
         self.out.send(id, Response::Refused(why)).await
     }
 

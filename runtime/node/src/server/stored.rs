@@ -1,9 +1,9 @@
 //! What this node has in the control store of detached tasks, actors and groups.
 //!
-//! Owns what is in a record (`record`), and which records there are (`known`, [`Durable`]). Must not: know the server;
+//! Owns what is in a record (`record`), and which records there are (`inventory`, [`Durable`]). Must not: know the server;
 //! see `durable` for when they are written, taken over and given up.
 
-mod known;
+mod inventory;
 mod record;
 
 use std::collections::hash_map::Entry;
@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use wasmrun_model::id::{Digest, GroupId, Incarnation, NodeId, TaskId};
 
-pub(super) use self::known::Ended;
+pub(super) use self::inventory::Ended;
 pub(super) use self::record::{
-    End, Ending, Kept, Lineage, Origin, State, Stored, StoredActor, encoded,
+    End, Ending, Lineage, Origin, State, Stored, StoredActor, StoredRecord, encoded,
 };
 
-use self::known::{Known, Task};
+use self::inventory::{Inventory, Task};
 use crate::cluster::{Receipt, RecordCounts, Records};
 use crate::peers::CopyAt;
 use crate::records::actor::ActorCell;
@@ -33,7 +33,7 @@ pub(super) struct Durable {
     pub(super) records: Records,
     /// Of placement groups.
     pub(super) groups: Records<GroupId>,
-    pub(super) known: Mutex<Known>,
+    pub(super) inventory: Mutex<Inventory>,
     /// Actors that have records.
     pub(super) actors: Mutex<HashMap<TaskId, KeptActor>>,
     /// Where large results are of tasks that have ended.
@@ -103,7 +103,7 @@ impl Durable {
             is_kept,
             ended: None,
         };
-        let mut tasks = self.known.lock();
+        let mut tasks = self.inventory.lock();
         match tasks.tasks.entry(task) {
             Entry::Occupied(_) => false,
             Entry::Vacant(entry) => {
@@ -114,18 +114,22 @@ impl Durable {
     }
 
     pub(super) fn knows(&self, task: &TaskId) -> bool {
-        self.known.lock().tasks.contains_key(task)
+        self.inventory.lock().tasks.contains_key(task)
     }
 
     /// Whether a task's record is in the store; `None` if it has none, nor is about to.
     pub(super) fn is_kept(&self, task: &TaskId) -> Option<bool> {
-        self.known.lock().tasks.get(task).map(|task| task.is_kept)
+        self.inventory
+            .lock()
+            .tasks
+            .get(task)
+            .map(|task| task.is_kept)
     }
 
     /// Tasks whose records are in the store, by what that has said.
-    pub(super) fn kept(&self) -> Vec<TaskId> {
-        let known = self.known.lock();
-        let kept = known.tasks.iter().filter(|(_, task)| task.is_kept);
+    pub(super) fn stored_tasks(&self) -> Vec<TaskId> {
+        let inventory = self.inventory.lock();
+        let kept = inventory.tasks.iter().filter(|(_, task)| task.is_kept);
         kept.map(|(task, _)| *task).collect()
     }
 
@@ -136,8 +140,8 @@ impl Durable {
         let may_run_again = placed.values().filter_map(Placed::module);
         let mut modules: BTreeSet<_> = may_run_again.collect();
         drop(placed);
-        let known = self.known.lock();
-        let live = known.tasks.values().filter(|task| task.ended.is_none());
+        let inventory = self.inventory.lock();
+        let live = inventory.tasks.values().filter(|task| task.ended.is_none());
         modules.extend(live.map(|it| (it.module, it.module_bytes, Vec::new())));
         modules
     }
@@ -145,8 +149,8 @@ impl Durable {
     /// How many bytes records have that keep what results were made of, and how many records have given that up for
     /// others.
     pub(super) fn lineage(&self) -> (u64, u64) {
-        let known = self.known.lock();
-        (known.lineage_bytes as u64, known.lineage_dropped)
+        let inventory = self.inventory.lock();
+        (inventory.lineage_bytes as u64, inventory.lineage_dropped)
     }
 
     /// Whether what this node takes for its own is that, by what was read in this incarnation. At its beginning it may
@@ -184,9 +188,9 @@ impl Durable {
         let actor = self.actors.lock().remove(task);
         drop(actor);
         drop(self.unplace(task));
-        let mut known = self.known.lock();
-        if known.remove(task) {
-            drop(known);
+        let mut inventory = self.inventory.lock();
+        if inventory.remove(task) {
+            drop(inventory);
             drop(self.records.delete(*task));
         }
     }

@@ -11,12 +11,12 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, TaskId};
 use wasmrun_model::manifest::Asked;
 use wasmrun_model::task::Attempt;
-use wasmrun_model::wire::{self, Argument as Given, MAX_CALLS, Refusal, RefusalKind, Response};
+use wasmrun_model::wire::{self, MAX_CALLS, Refusal, RefusalKind, Response};
 
 use super::Inner;
 use super::again::{self, Submitted};
-use super::given::grants;
-use super::out::Gone;
+use super::operands::grants;
+use super::out::ConnectionClosed;
 use super::registry::{Detached, Record};
 use super::session::{Session, refusal, too_many};
 use super::stored::{Durable, Origin, Pending};
@@ -64,7 +64,11 @@ impl Session {
         Ok(job)
     }
 
-    pub(super) async fn submit(&self, id: u64, submit: wire::Submit) -> Result<(), Gone> {
+    pub(super) async fn submit(
+        &self,
+        id: u64,
+        submit: wire::Submit,
+    ) -> Result<(), ConnectionClosed> {
         let is_watched = submit.is_watched;
         let started = match submit.is_detached {
             true => {
@@ -81,7 +85,7 @@ impl Session {
         id: u64,
         started: Result<Started, Refusal>,
         is_watched: bool,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ConnectionClosed> {
         match started {
             Ok(Started {
                 handle,
@@ -155,7 +159,7 @@ impl Session {
             trace: submit.trace,
         };
         let given = like.as_ref();
-        let given = given.map(|submit| again::kept(submit, &call.values));
+        let given = given.map(|submit| again::snapshot(submit, &call.values));
         let client = match &detached {
             Some(detached) => self.detached_job(detached, name, tenant)?,
             None => {
@@ -208,7 +212,7 @@ impl Session {
     pub(super) fn submit_all(
         &self,
         submit: &wire::Submit,
-        calls: Vec<Vec<Given>>,
+        calls: Vec<Vec<wire::Argument>>,
     ) -> Result<Response, Refusal> {
         let is_fit = calls.len() <= MAX_CALLS && !submit.is_watched && !submit.is_detached;
         let job = self.job(submit)?;
@@ -352,7 +356,7 @@ impl Session {
         handle: TaskHandle,
         watcher: Watcher,
         is_watched: bool,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ConnectionClosed> {
         match self.add_object(handle.object()) {
             Ok(object) => *self.last_started.lock() = Some((id, object)),
             Err(why) => {
@@ -375,7 +379,7 @@ impl Session {
         id: u64,
         started: Started,
         is_watched: bool,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ConnectionClosed> {
         let Started {
             handle,
             watcher,
@@ -390,7 +394,7 @@ impl Session {
         // It ends with its task, and all tasks end with the node.
         tokio::spawn(async move {
             let kept = match durable {
-                Some(Ok(pending)) => inner.kept(pending).await,
+                Some(Ok(pending)) => inner.wait_until_durable(pending).await,
                 Some(Err(why)) => Err(why),
                 None => Ok(()),
             };
@@ -440,7 +444,7 @@ impl Inner {
     ) {
         let cell = &handle.0;
         let mut registry = self.registry();
-        registry.given.add(cell.id, submitted);
+        registry.submissions.add(cell.id, submitted);
         registry.add_task(Record {
             id: cell.id,
             name,

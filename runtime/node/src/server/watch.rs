@@ -12,7 +12,7 @@ use wasmrun_model::units::us;
 use wasmrun_model::wire::{self, Bytes, Output, Response};
 
 use super::Inner;
-use super::out::{Gone, Out, Pending};
+use super::out::{ConnectionClosed, Out, Pending};
 use super::requests::outputs;
 use super::stored::Keeping;
 use crate::client::Client;
@@ -112,7 +112,7 @@ impl Follower {
         let _ = self.tell(&report).await;
     }
 
-    async fn tell(&self, report: &Report) -> Result<(), Gone> {
+    async fn tell(&self, report: &Report) -> Result<(), ConnectionClosed> {
         let (out, id) = &self.to;
         if let Some(log) = &self.log {
             let complete = async {

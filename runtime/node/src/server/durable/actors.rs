@@ -23,7 +23,7 @@ use crate::records::log::{ActorLog, Log};
 use crate::records::task::{Notes, Report};
 use crate::server::Inner;
 use crate::server::actors::new_job;
-use crate::server::given::plain;
+use crate::server::operands::plain;
 use crate::server::stored::{Durable, KeptActor, MOST_BYTES, Origin, Pending, State, StoredActor};
 
 /// How often states are looked at.
@@ -131,7 +131,7 @@ impl Inner {
             module,
             written,
         };
-        self.kept(pending).await
+        self.wait_until_durable(pending).await
     }
 
     /// From now on the record of an actor follows it.

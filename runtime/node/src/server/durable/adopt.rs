@@ -32,10 +32,12 @@ use crate::records::object::Value;
 use crate::records::task::{Report, TaskCell, TaskHandle, Work};
 use crate::server::Inner;
 use crate::server::again;
-use crate::server::given::call_of;
+use crate::server::operands::call_of;
 use crate::server::registry::{Detached, Record};
 use crate::server::session::refusal;
-use crate::server::stored::{Durable, Ending, Keeping, Kept, Origin, Stored, StoredActor, encoded};
+use crate::server::stored::{
+    Durable, Ending, Keeping, Origin, Stored, StoredActor, StoredRecord, encoded,
+};
 use crate::server::tasks::{OUTPUT_CHUNKS, new_job, plain_name};
 use crate::server::views;
 use crate::server::watch::Watcher;
@@ -56,7 +58,7 @@ impl Inner {
         let durable = Durable {
             records: Records::start(cluster.clone(), &self.shared.control),
             groups: Records::start(cluster.clone(), &self.shared.control),
-            known: Default::default(),
+            inventory: Default::default(),
             actors: Default::default(),
             placed: Default::default(),
             read_in: Default::default(),
@@ -170,7 +172,7 @@ impl Heir<TaskId> for Looking {
         let durable = durable(inner);
         let exchange = inner.exchange();
         let since = exchange.and_then(|exchange| exchange.confirmation());
-        let kept = durable.kept();
+        let kept = durable.stored_tasks();
         let incarnation = self.cluster.incarnation();
         let found = durable.records.own().await?;
         let there: HashSet<TaskId> = found.iter().map(|found| found.id).collect();
@@ -263,7 +265,7 @@ impl Looking {
         found: &Found,
         modules: &mut BTreeMap<Digest, Option<Module>>,
     ) -> Prepared {
-        let stored = match Kept::from_value(found.value()) {
+        let stored = match StoredRecord::from_value(found.value()) {
             Ok(stored) => stored.with_origin(),
             Err(error) => {
                 tracing::warn!(task = %found.id, %error, "a record of a detached task is left");
@@ -282,9 +284,9 @@ impl Looking {
         let loss = u32::from(!is_counted);
         let (going, value) = match (stored, module) {
             (
-                Kept::TaskFrom(_, _, mut stored)
-                | Kept::TaskOf(_, mut stored)
-                | Kept::Task(mut stored),
+                StoredRecord::TaskFrom(_, _, mut stored)
+                | StoredRecord::TaskOf(_, mut stored)
+                | StoredRecord::Task(mut stored),
                 module,
             ) => {
                 let has_ended = stored.ending.is_some();
@@ -298,8 +300,11 @@ impl Looking {
                 let value = stored.to_value();
                 (Going::Task(stored, module), value)
             }
-            (Kept::ActorFrom(..) | Kept::Actor(_), None) => return Prepared::Waits,
-            (Kept::ActorFrom(_, mut stored) | Kept::Actor(mut stored), Some(module)) => {
+            (StoredRecord::ActorFrom(..) | StoredRecord::Actor(_), None) => return Prepared::Waits,
+            (
+                StoredRecord::ActorFrom(_, mut stored) | StoredRecord::Actor(mut stored),
+                Some(module),
+            ) => {
                 let left = stored.restarts_left.checked_sub(loss);
                 stored.restarts_left = left.unwrap_or_default();
                 let value = stored.to_value();
@@ -561,7 +566,7 @@ impl Inner {
             (false, _) => Err(again::LARGE),
         };
         let mut registry = self.registry();
-        registry.given.add(task, submitted);
+        registry.submissions.add(task, submitted);
         let forgotten = registry.add_ended(record);
         drop(registry);
         drop(forgotten);

@@ -14,7 +14,7 @@ use wasmrun_model::wire::{self, Refusal, RefusalKind, Response};
 use super::PATIENCE;
 use crate::peers::ask::{Answer, Asked, Question};
 use crate::records::object::Object;
-use crate::server::out::Gone;
+use crate::server::out::ConnectionClosed;
 use crate::server::registry::Detached;
 use crate::server::session::{Session, refusal};
 use crate::server::tasks::Started;
@@ -31,7 +31,7 @@ impl Session {
         task: TaskId,
         submit: wire::Submit,
         job: wire::Job,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ConnectionClosed> {
         self.submit_from(id, task, Attempt::FIRST, submit, job)
             .await
     }
@@ -43,7 +43,7 @@ impl Session {
         first: Attempt,
         submit: wire::Submit,
         job: wire::Job,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ConnectionClosed> {
         let is_watched = submit.is_watched;
         let tenant = self.tenant(&submit.terms);
         match self.start_once(task, first, submit, job) {
@@ -61,7 +61,7 @@ impl Session {
         task: TaskId,
         submit: wire::Submit,
         job: wire::Job,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ConnectionClosed> {
         let is_here = self.inner.registry().task(&task).is_some();
         let tenant = self.tenant(&submit.terms);
         if !is_here && self.is_elsewhere(task, &tenant).await {
@@ -113,7 +113,7 @@ impl Session {
         task: TaskId,
         tenant: &TenantName,
         is_watched: bool,
-    ) -> Result<(), Gone> {
+    ) -> Result<(), ConnectionClosed> {
         let here = self.inner.registry().task(&task).cloned();
         let here = here.and_then(|record| record.detached);
         let (lasting, object, log) = match here {

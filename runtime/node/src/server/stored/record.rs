@@ -17,7 +17,7 @@ use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{self, Bytes, WireError};
 
 use super::MOST_BYTES;
-use super::known::MOST_LINEAGE_BYTES;
+use super::inventory::MOST_LINEAGE_BYTES;
 use crate::peers::Whereabouts;
 use crate::records::actor::{ActorCell, Checkpoint};
 use crate::records::log::Log;
@@ -49,7 +49,7 @@ pub(in crate::server) struct Stored {
     /// How many nodes were lost that owned it and on which it had not ended.
     pub(in crate::server) losses: u32,
     pub(in crate::server) ending: Option<Ending>,
-    /// It stands before the rest: see [`Kept`]. An older wasmrun has kept none.
+    /// It stands before the rest: see [`StoredRecord`]. An older wasmrun has kept none.
     #[serde(skip)]
     pub(in crate::server) origin: Option<Origin>,
     /// Whether `submit` has what the task was given. When it has ended it needs that only where its result is elsewhere
@@ -118,7 +118,7 @@ pub(in crate::server) enum State {
 
 /// All that can be in a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(in crate::server) enum Kept {
+pub(in crate::server) enum StoredRecord {
     /// As the first wasmrun that kept any has written it.
     Task(
         #[serde(
@@ -142,7 +142,7 @@ pub(in crate::server) enum Kept {
     ActorFrom(Origin, Box<StoredActor>),
 }
 
-/// What is in [`Kept::Task`]: what a task was submitted with had fewer fields.
+/// What is in [`StoredRecord::Task`]: what a task was submitted with had fewer fields.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Stored")]
 struct FirstStored {
@@ -185,12 +185,12 @@ impl FirstStoredActor {
     }
 }
 
-impl Record for Kept {
+impl Record for StoredRecord {
     const FORM: Form = Form::Postcard;
     const VERSION: u8 = 1;
 }
 
-impl Kept {
+impl StoredRecord {
     /// The same, where a task or an actor knows what stands before it.
     pub(in crate::server) fn with_origin(mut self) -> Self {
         match &mut self {
@@ -227,8 +227,8 @@ impl StoredActor {
     pub(in crate::server) fn to_value(&self) -> bytes::Bytes {
         let stored = Box::new(self.clone());
         match &self.origin {
-            Some(origin) => Kept::ActorFrom(origin.clone(), stored).to_value(),
-            None => Kept::Actor(stored).to_value(),
+            Some(origin) => StoredRecord::ActorFrom(origin.clone(), stored).to_value(),
+            None => StoredRecord::Actor(stored).to_value(),
         }
     }
 
@@ -356,8 +356,10 @@ impl Stored {
     pub(in crate::server) fn to_value(&self) -> bytes::Bytes {
         let stored = Box::new(self.clone());
         match &self.origin {
-            Some(origin) => Kept::TaskFrom(origin.clone(), self.has_given, stored).to_value(),
-            None => Kept::Task(stored).to_value(),
+            Some(origin) => {
+                StoredRecord::TaskFrom(origin.clone(), self.has_given, stored).to_value()
+            }
+            None => StoredRecord::Task(stored).to_value(),
         }
     }
 

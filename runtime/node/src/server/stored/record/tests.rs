@@ -43,8 +43,12 @@ fn origin(job: wire::Job) -> Origin {
 
 /// What is in a record of a task.
 fn read(bytes: &[u8]) -> Stored {
-    match Kept::from_value(bytes).map(Kept::with_origin) {
-        Ok(Kept::Task(stored) | Kept::TaskOf(_, stored) | Kept::TaskFrom(_, _, stored)) => *stored,
+    match StoredRecord::from_value(bytes).map(StoredRecord::with_origin) {
+        Ok(
+            StoredRecord::Task(stored)
+            | StoredRecord::TaskOf(_, stored)
+            | StoredRecord::TaskFrom(_, _, stored),
+        ) => *stored,
         other => panic!("{other:?}"),
     }
 }
@@ -131,8 +135,8 @@ fn actor(origin: Option<Origin>) -> StoredActor {
 
 /// What is in a record of an actor.
 fn read_actor(bytes: &[u8]) -> StoredActor {
-    match Kept::from_value(bytes).map(Kept::with_origin) {
-        Ok(Kept::Actor(stored) | Kept::ActorFrom(_, stored)) => *stored,
+    match StoredRecord::from_value(bytes).map(StoredRecord::with_origin) {
+        Ok(StoredRecord::Actor(stored) | StoredRecord::ActorFrom(_, stored)) => *stored,
         other => panic!("{other:?}"),
     }
 }

@@ -10,7 +10,7 @@ use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, ActorName, Digest, ObjectId, ObjectName};
 use wasmrun_model::value::codec::handles;
 use wasmrun_model::value::{Encoded, EncodedRef, FunctionType, Handle};
-use wasmrun_model::wire::{self, Argument as Given, MAX_NAMES, Net, Refusal, RefusalKind};
+use wasmrun_model::wire::{self, MAX_NAMES, Net, Refusal, RefusalKind};
 
 use super::send::{inline, unknown};
 use super::session::{Session, refusal};
@@ -46,14 +46,14 @@ impl Session {
     pub(super) fn arguments(
         &self,
         ty: &FunctionType,
-        given: Vec<Given>,
+        given: Vec<wire::Argument>,
     ) -> Result<Vec<Argument>, Refusal> {
         let usage = |error| refusal(RefusalKind::Usage, error);
         let mut values = Vec::with_capacity(given.len());
         for (at, given) in given.into_iter().enumerate() {
             values.push(match given {
-                Given::Object(id) => Argument::Object(self.known(&id)?),
-                Given::Value(value) => {
+                wire::Argument::Object(id) => Argument::Object(self.resolve_object(&id)?),
+                wire::Argument::Value(value) => {
                     let bytes = EncodedRef::from(&inline(value)?).bytes().to_vec();
                     match ty.params().get(at) {
                         Some((_, ty)) => {
@@ -64,7 +64,7 @@ impl Session {
                                 false => Vec::new(),
                             };
                             let named: Result<_, _> =
-                                named.iter().map(|it| self.named(it)).collect();
+                                named.iter().map(|it| self.resolve_handle(it)).collect();
                             Argument::Value(Value::inline(value, named?))
                         }
                         None => Encoded::Postcard(bytes).into(),
@@ -77,14 +77,14 @@ impl Session {
     }
 
     /// Objects that the client has handles of.
-    pub(super) fn all_known(&self, ids: &[ObjectId]) -> Result<Vec<Object>, Refusal> {
+    pub(super) fn resolve_objects(&self, ids: &[ObjectId]) -> Result<Vec<Object>, Refusal> {
         let objects = self.objects.lock();
         let known = ids.iter().map(|id| objects.get(id).cloned().ok_or(id));
         let known: Result<_, _> = known.collect();
         known.map_err(unknown)
     }
 
-    pub(super) fn known(&self, id: &ObjectId) -> Result<Object, Refusal> {
+    pub(super) fn resolve_object(&self, id: &ObjectId) -> Result<Object, Refusal> {
         self.objects
             .lock()
             .get(id)
@@ -92,7 +92,7 @@ impl Session {
             .ok_or_else(|| unknown(id))
     }
 
-    pub(super) fn known_actor(&self, id: &ActorId) -> Result<Actor, Refusal> {
+    pub(super) fn resolve_actor(&self, id: &ActorId) -> Result<Actor, Refusal> {
         self.actors.lock().get(id).cloned().ok_or_else(|| {
             let why = format_args!("there is no actor {id} that this session has a handle of");
             refusal(RefusalKind::NotFound, why)
@@ -100,7 +100,7 @@ impl Session {
     }
 
     /// What these names stand for, each once.
-    pub(super) fn all_named(
+    pub(super) fn resolve_names(
         &self,
         objects: &[ObjectName],
         actors: &[ActorName],
@@ -116,13 +116,16 @@ impl Session {
         let objects = objects.iter().copied().map(Handle::Object);
         let actors = actors.iter().copied().map(Handle::Actor);
         let handles: BTreeSet<Handle> = objects.chain(actors).collect();
-        handles.iter().map(|handle| self.named(handle)).collect()
+        handles
+            .iter()
+            .map(|handle| self.resolve_handle(handle))
+            .collect()
     }
 
-    fn named(&self, handle: &Handle) -> Result<Reference, Refusal> {
+    fn resolve_handle(&self, handle: &Handle) -> Result<Reference, Refusal> {
         let known = match handle {
-            Handle::Object(name) => self.known(&name.id)?.0,
-            Handle::Actor(name) => Reference::Actor(self.known_actor(&name.id)?.actor),
+            Handle::Object(name) => self.resolve_object(&name.id)?.0,
+            Handle::Actor(name) => Reference::Actor(self.resolve_actor(&name.id)?.actor),
         };
         if known.handle() != *handle {
             let why = format_args!(
@@ -186,10 +189,10 @@ pub(super) fn call_of(job: &Job, submit: &wire::Submit) -> Result<Call, Refusal>
 }
 
 /// Arguments that name nothing.
-pub(super) fn plain(ty: &FunctionType, given: &[Given]) -> Result<Vec<Argument>, Refusal> {
+pub(super) fn plain(ty: &FunctionType, given: &[wire::Argument]) -> Result<Vec<Argument>, Refusal> {
     let mut values = Vec::with_capacity(given.len());
     for (at, given) in given.iter().enumerate() {
-        let Given::Value(value) = given else {
+        let wire::Argument::Value(value) = given else {
             let why = "an argument is an object of another session";
             return Err(refusal(RefusalKind::Usage, why));
         };

@@ -18,7 +18,7 @@ pub(in crate::server) const MOST_LINEAGE_BYTES: usize = MOST_ENDED_BYTES / 2;
 ///
 /// Invariant: what is counted, and in order, is of tasks that are known.
 #[derive(Default)]
-pub(in crate::server) struct Known {
+pub(in crate::server) struct Inventory {
     pub(in crate::server) tasks: HashMap<TaskId, Task>,
     /// Those that have ended, the first one first.
     ended: VecDeque<TaskId>,
@@ -57,7 +57,7 @@ pub(in crate::server) struct Over {
     pub(in crate::server) lineage: Vec<TaskId>,
 }
 
-impl Known {
+impl Inventory {
     /// A task is not known any more. False if it was not.
     pub(in crate::server) fn remove(&mut self, task: &TaskId) -> bool {
         let Some(known) = self.tasks.remove(task) else {
@@ -104,7 +104,7 @@ impl Known {
         {
             let known = self.tasks.get_mut(&oldest);
             if let Some(ended) = known.and_then(|it| it.ended.as_mut()) {
-                // It has its size until its record is written anew.
+                // It has its size until its record is rewritten.
                 ended.has_lineage = false;
                 self.lineage_bytes -= ended.bytes;
                 self.lineage_dropped += 1;
@@ -130,15 +130,15 @@ mod tests {
     }
 
     /// Adds a task that has ended. What goes for it.
-    fn add(known: &mut Known, number: usize, bytes: usize, has_lineage: bool) -> Over {
+    fn add(inventory: &mut Inventory, number: usize, bytes: usize, has_lineage: bool) -> Over {
         let is_new = Task {
             module: Digest::from_bytes([1; 32]),
             module_bytes: 7,
             is_kept: true,
             ended: None,
         };
-        known.tasks.entry(task(number)).or_insert(is_new);
-        known.add_ended(task(number), Ended { bytes, has_lineage })
+        inventory.tasks.entry(task(number)).or_insert(is_new);
+        inventory.add_ended(task(number), Ended { bytes, has_lineage })
     }
 
     fn over(tasks: &[usize], lineage: &[usize]) -> Over {
@@ -152,50 +152,50 @@ mod tests {
     #[test]
     fn the_oldest_give_up_what_their_results_were_made_of_and_stay() {
         const SOME: usize = MOST_LINEAGE_BYTES / 4;
-        let mut known = Known::default();
-        assert_eq!(add(&mut known, 1, 1000, false), over(&[], &[]));
+        let mut inventory = Inventory::default();
+        assert_eq!(add(&mut inventory, 1, 1000, false), over(&[], &[]));
         for number in 2..6 {
-            assert_eq!(add(&mut known, number, SOME, true), over(&[], &[]));
+            assert_eq!(add(&mut inventory, number, SOME, true), over(&[], &[]));
         }
-        assert_eq!(add(&mut known, 6, 2 * SOME, true), over(&[], &[2, 3]));
-        assert_eq!(known.lineage_bytes, MOST_LINEAGE_BYTES);
-        // Their records are written anew.
+        assert_eq!(add(&mut inventory, 6, 2 * SOME, true), over(&[], &[2, 3]));
+        assert_eq!(inventory.lineage_bytes, MOST_LINEAGE_BYTES);
+        // Their records are rewritten.
         for number in [2, 3] {
-            assert_eq!(add(&mut known, number, 100, false), over(&[], &[]));
+            assert_eq!(add(&mut inventory, number, 100, false), over(&[], &[]));
         }
-        assert_eq!(known.ended_bytes, 1200 + MOST_LINEAGE_BYTES);
-        assert_eq!((known.tasks.len(), known.lineage_dropped), (6, 2));
+        assert_eq!(inventory.ended_bytes, 1200 + MOST_LINEAGE_BYTES);
+        assert_eq!((inventory.tasks.len(), inventory.lineage_dropped), (6, 2));
         // What is forgotten makes room.
-        assert!(known.remove(&task(4)) && !known.remove(&task(4)));
-        assert_eq!(add(&mut known, 7, SOME, true), over(&[], &[]));
+        assert!(inventory.remove(&task(4)) && !inventory.remove(&task(4)));
+        assert_eq!(add(&mut inventory, 7, SOME, true), over(&[], &[]));
         for number in [1, 2, 3, 5, 6, 7] {
-            assert!(known.remove(&task(number)));
+            assert!(inventory.remove(&task(number)));
         }
-        assert_eq!((known.ended_bytes, known.lineage_bytes), (0, 0));
-        assert!(known.ended.is_empty() && known.with_lineage.is_empty());
+        assert_eq!((inventory.ended_bytes, inventory.lineage_bytes), (0, 0));
+        assert!(inventory.ended.is_empty() && inventory.with_lineage.is_empty());
     }
 
     #[test]
     fn so_many_are_kept_and_so_many_bytes() {
-        let mut known = Known::default();
+        let mut inventory = Inventory::default();
         for number in 0..MOST_ENDED {
-            assert_eq!(add(&mut known, number, 1, false), over(&[], &[]));
+            assert_eq!(add(&mut inventory, number, 1, false), over(&[], &[]));
         }
-        assert_eq!(add(&mut known, MOST_ENDED, 1, true), over(&[0], &[]));
+        assert_eq!(add(&mut inventory, MOST_ENDED, 1, true), over(&[0], &[]));
         let most = MOST_ENDED_BYTES - MOST_ENDED + 2;
         assert_eq!(
-            add(&mut known, MOST_ENDED + 1, most, false),
+            add(&mut inventory, MOST_ENDED + 1, most, false),
             over(&[1, 2], &[])
         );
-        assert_eq!(known.ended_bytes, MOST_ENDED_BYTES);
+        assert_eq!(inventory.ended_bytes, MOST_ENDED_BYTES);
         // One that nobody knows any more, as another node has it, counts for nothing.
         let ended = Ended {
             bytes: 1,
             has_lineage: true,
         };
-        assert_eq!(known.add_ended(task(0), ended), over(&[], &[]));
+        assert_eq!(inventory.add_ended(task(0), ended), over(&[], &[]));
         assert_eq!(
-            (known.tasks.len(), known.lineage_bytes),
+            (inventory.tasks.len(), inventory.lineage_bytes),
             (MOST_ENDED - 1, 1)
         );
     }
