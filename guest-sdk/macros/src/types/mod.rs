@@ -92,7 +92,7 @@ pub enum Payload {
 }
 
 /// Something that a name in a signature can stand for.
-enum Known {
+enum Symbol {
     Type {
         item: Box<Item>,
         path: Option<syn::Path>,
@@ -105,7 +105,7 @@ enum Known {
 /// All that the names of a module stand for.
 #[derive(Default)]
 pub struct Types {
-    known: BTreeMap<String, Known>,
+    symbols: BTreeMap<String, Symbol>,
     /// What is used, in the order of first use, with the WIT name it has.
     used: Vec<Declaration>,
     /// What is being read: a type that meets itself here is recursive.
@@ -131,11 +131,11 @@ pub enum Place {
 impl Types {
     /// A struct, enum or alias of the module.
     pub fn declare(&mut self, ident: &Ident, item: Item) {
-        let known = Known::Type {
+        let symbol = Symbol::Type {
             item: Box::new(item),
             path: None,
         };
-        self.known.insert(ident.unraw().to_string(), known);
+        self.symbols.insert(ident.unraw().to_string(), symbol);
     }
 
     /// A type from elsewhere, by its path.
@@ -143,15 +143,15 @@ impl Types {
         if let Some(last) = path.segments.last() {
             let name = last.ident.unraw().to_string();
             let (item, path) = (Box::new(item), Some(path));
-            self.known.insert(name, Known::Type { item, path });
+            self.symbols.insert(name, Symbol::Type { item, path });
         }
     }
 
     /// An actor class and its handle.
     pub fn declare_class(&mut self, class: &Ident, handle: &Ident) {
-        self.known.insert(handle.to_string(), Known::Handle);
-        self.known
-            .insert(class.unraw().to_string(), Known::Class(handle.clone()));
+        self.symbols.insert(handle.to_string(), Symbol::Handle);
+        self.symbols
+            .insert(class.unraw().to_string(), Symbol::Class(handle.clone()));
     }
 
     /// The declarations that were used.
@@ -202,7 +202,7 @@ impl Types {
         };
         let name = last.ident.unraw().to_string();
         let arguments = arguments(&last.arguments);
-        if self.known.contains_key(&name) {
+        if self.symbols.contains_key(&name) {
             if !arguments.is_empty() {
                 return err(
                     ty,
@@ -211,7 +211,7 @@ impl Types {
                     ),
                 );
             }
-            return self.known_type(ty, &name);
+            return self.symbol_type(ty, &name);
         }
         match (name.as_str(), arguments.as_slice()) {
             ("Vec", [element]) => Ok(Wit::List(Box::new(self.resolve(element, Place::Inner)?))),
@@ -275,16 +275,16 @@ impl Types {
         }
     }
 
-    fn known_type(&mut self, ty: &Type, name: &str) -> syn::Result<Wit> {
-        match &self.known[name] {
-            Known::Handle => Ok(self.runtime(Runtime::Actor)),
-            Known::Class(handle) => {
+    fn symbol_type(&mut self, ty: &Type, name: &str) -> syn::Result<Wit> {
+        match &self.symbols[name] {
+            Symbol::Handle => Ok(self.runtime(Runtime::Actor)),
+            Symbol::Class(handle) => {
                 let message = format!(
                     "`{name}` is an actor and stays where it is: what crosses is its handle, `{handle}`"
                 );
                 err(ty, &message)
             }
-            Known::Type { item, path } => {
+            Symbol::Type { item, path } => {
                 if let Some(used) = self.used.iter().find(|used| used.ident.unraw() == *name) {
                     return Ok(Wit::Declared(used.wit_name.clone()));
                 }
