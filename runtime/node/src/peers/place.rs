@@ -172,10 +172,8 @@ impl Exchange {
         }
         self.note_home(spec.driver, home);
         // At once, so that what is named is kept from now on.
-        let values: Vec<_> = values
-            .into_iter()
-            .map(|it| self.take_argument(from, it))
-            .collect();
+        let values = values.into_iter().map(|it| self.take_argument(from, it));
+        let values: Vec<_> = values.collect();
         let values: Result<Vec<_>, _> = values.into_iter().collect();
         let call = values.map(|values| Call {
             values,

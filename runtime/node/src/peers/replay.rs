@@ -214,10 +214,8 @@ impl Exchange {
         } = called;
         // All that it names was kept for us, whatever becomes of it.
         let values = values.map(|values| {
-            let values: Vec<_> = values
-                .into_iter()
-                .map(|it| self.take_argument(from, it))
-                .collect();
+            let values = values.into_iter().map(|it| self.take_argument(from, it));
+            let values: Vec<_> = values.collect();
             values.into_iter().collect::<Result<Vec<_>, _>>()
         });
         let values = values.and_then(Result::ok);
