@@ -8,18 +8,20 @@
 
 use std::collections::BTreeMap;
 
-use super::Scheduler;
 use super::call_order::{Caller, Mailbox, Strays};
 use super::explain::Reason;
 use super::record::{Doom, Owner, Sequence, TaskIx};
+use super::{Effect, Scheduler};
 use crate::id::{ActorId, NodeId, TaskId};
 use crate::resource::{Amount, ResourceName};
-use crate::task::{FailureKind, Held, Phase, Place, TaskKind, TaskState};
+use crate::task::{Attempt, FailureKind, Held, Phase, Place, TaskKind, TaskState};
 
 /// What is known of actors.
 #[derive(Debug, Default)]
 pub(crate) struct Actors {
     known: BTreeMap<ActorId, Actor>,
+    /// Those that are to leave, and whose last call has ended.
+    leavers: Vec<ActorId>,
 }
 
 #[derive(Debug, Default)]
@@ -32,11 +34,28 @@ struct Actor {
     mailbox: Mailbox,
     /// Its calls that are still where it lived before, and those that wait for them.
     strays: Strays,
+    /// Whether it is to leave, so that another tenant gets what it holds.
+    leave: Leave,
+}
+
+/// Whether this generation of an actor is to leave its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Leave {
+    #[default]
+    No,
+    /// As soon as the call has ended that is in line or in an executor. No other gets its turn before.
+    AfterCall,
+    /// Its node was told.
+    Told,
+    /// Its node has said that it cannot.
+    Refused,
 }
 
 impl Actor {
+    /// Whether a call may have its turn.
     fn is_idle(&self) -> bool {
-        self.current.is_none() && self.node.is_some()
+        let is_leaving = matches!(self.leave, Leave::AfterCall | Leave::Told);
+        self.current.is_none() && self.node.is_some() && !is_leaving
     }
 }
 
@@ -52,6 +71,31 @@ impl Actors {
     /// Whether an actor is known to live.
     pub(super) fn is_alive(&self, id: &ActorId) -> bool {
         self.known.get(id).is_some_and(|actor| actor.node.is_some())
+    }
+
+    /// Whether an actor lives, and may be told to leave.
+    pub(super) fn may_leave(&self, id: &ActorId) -> bool {
+        let actor = self.known.get(id);
+        actor.is_some_and(|it| it.node.is_some() && it.leave == Leave::No)
+    }
+
+    /// Whether an actor is about to leave, so that its calls wait.
+    pub(super) fn is_leaving(&self, id: &ActorId) -> bool {
+        let actor = self.known.get(id);
+        actor.is_some_and(|it| matches!(it.leave, Leave::AfterCall | Leave::Told))
+    }
+
+    /// An actor is to leave, and no other call of it begins. Whether none is under way, so that its node can be told at once.
+    pub(super) fn leave(&mut self, id: &ActorId) -> bool {
+        let Some(actor) = self.known.get_mut(id) else {
+            return false;
+        };
+        let is_free = actor.current.is_none();
+        actor.leave = match is_free {
+            true => Leave::Told,
+            false => Leave::AfterCall,
+        };
+        is_free
     }
 }
 
@@ -164,10 +208,17 @@ impl Scheduler {
 
     /// Puts the next call of an actor into line, if it is idle.
     fn next_call(&mut self, id: ActorId) {
-        let actor = self.actors.known.get_mut(&id).filter(|it| it.is_idle());
-        let Some(actor) = actor else {
+        let Some(actor) = self.actors.known.get_mut(&id) else {
             return;
         };
+        if actor.leave == Leave::AfterCall && actor.current.is_none() {
+            // See `tell_leavers`: what else follows from the same event comes first.
+            self.actors.leavers.push(id);
+            return;
+        }
+        if !actor.is_idle() {
+            return;
+        }
         if let Some(ix) = actor.mailbox.pop() {
             actor.current = Some(ix);
             self.enqueue(ix, self.tasks[ix].class);
@@ -200,19 +251,81 @@ impl Scheduler {
     /// The CPU that living actors have, of the node or bundle of which `held` is.
     pub(super) fn cpu_of_actors(&self, held: &Held) -> Amount {
         let living = self.actors.known.iter().filter(|(_, it)| it.node.is_some());
-        // An actor's creation is submitted before its calls, so it is found at once.
-        let is_creation = |ix: &TaskIx| matches!(self.tasks[*ix].kind, TaskKind::Actor(_));
-        let creations = living.filter_map(|(id, _)| self.tasks.of_actor(id).find(is_creation));
+        let creations = living.filter_map(|(id, _)| self.creation_of(id));
         let creations = creations.filter_map(|ix| self.tasks[ix].state().held());
         let there = creations.filter(|it| (it.node, it.bundle) == (held.node, held.bundle));
         let parts = there.filter_map(|it| it.allocation.get(&ResourceName::CPU));
         Amount::from_steps(parts.map(|part| part.amount().steps()).sum())
     }
 
+    /// The task that creates an actor, where this scheduler has it.
+    fn creation_of(&self, id: &ActorId) -> Option<TaskIx> {
+        // It is submitted before the calls, so it is found at once.
+        let is_creation = |ix: &TaskIx| matches!(self.tasks[*ix].kind, TaskKind::Actor(_));
+        self.tasks.of_actor(id).find(is_creation)
+    }
+
+    /// Tells nodes of actors that are to leave: the last call of each has ended. One that nobody wants to leave any more has
+    /// its next call.
+    pub(super) fn tell_leavers(&mut self) {
+        while let Some(id) = self.actors.leavers.pop() {
+            let creation = self.creation_of(&id);
+            let is_wanted = creation.is_some_and(|ix| self.is_wanted_to_stop(ix));
+            let Some(actor) = self.actors.known.get_mut(&id) else {
+                continue;
+            };
+            if actor.leave != Leave::AfterCall || actor.current.is_some() {
+                continue;
+            }
+            if let Some(ix) = creation.filter(|_| is_wanted) {
+                actor.leave = Leave::Told;
+                let (task, attempt) = (self.tasks[ix].id, self.tasks[ix].attempt);
+                self.effects.push_back(Effect::Preempt { task, attempt });
+                continue;
+            }
+            actor.leave = Leave::No;
+            if let Some(ix) = creation {
+                self.stops.spare(ix);
+            }
+            self.next_call(id);
+        }
+    }
+
+    /// An actor has left its node for another tenant: its next generation gets in line, and its calls wait for that.
+    pub(super) fn actor_left(&mut self, id: ActorId, creation: TaskIx) {
+        if let Some(actor) = self.actors.known.get_mut(&id) {
+            actor.node = None;
+        }
+        self.retry(creation);
+        self.calls_lost(id, true);
+    }
+
+    /// The node of an actor that was told to leave says that it cannot.
+    pub(super) fn stays(&mut self, task: &TaskId, attempt: Attempt) {
+        let Some(ix) = self.executing(task, attempt) else {
+            return;
+        };
+        let TaskKind::Actor(id) = self.tasks[ix].kind else {
+            self.stale += 1;
+            return;
+        };
+        self.stops.spare(ix);
+        if let Some(actor) = self.actors.known.get_mut(&id)
+            && actor.leave == Leave::Told
+        {
+            actor.leave = Leave::Refused;
+        }
+        self.next_call(id);
+    }
+
     pub(super) fn actor_created(&mut self, id: ActorId, node: NodeId) {
         // Who waits for a CPU may have lost the last that there was for it.
         self.open_resumes();
-        let before = self.actors.known.entry(id).or_default().node.replace(node);
+        let actor = self.actors.known.entry(id).or_default();
+        let before = actor.node.replace(node);
+        if before != Some(node) {
+            actor.leave = Leave::No;
+        }
         if before.is_some_and(|before| before != node) {
             // It lives elsewhere now, and its calls go there, but those that run.
             for ix in self.tasks.of_actor(&id).collect::<Vec<_>>() {

@@ -38,6 +38,7 @@ impl Scheduler {
         self.tell_of_groups();
         let mut waiting = self.waiting_groups();
         self.succeed();
+        self.tell_leavers();
         self.end_round();
         loop {
             let next = self.pick();

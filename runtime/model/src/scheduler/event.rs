@@ -85,11 +85,19 @@ pub enum Event {
         /// Its attempt.
         attempt: Attempt,
     },
-    /// An attempt has stopped, as [`Effect::Preempt`] told it to. The task is tried again, and no retry is counted.
+    /// An attempt has stopped, as [`Effect::Preempt`] told it to. The task is tried again, and no retry is counted. Of the
+    /// creation of an actor: that has left, and its calls wait for its next generation.
     Preempted {
         /// The task.
         task: TaskId,
         /// Its attempt.
+        attempt: Attempt,
+    },
+    /// An actor that [`Effect::Preempt`] told to leave cannot: it lives on, and is not told again.
+    Stays {
+        /// Its creation.
+        task: TaskId,
+        /// The attempt of that.
         attempt: Attempt,
     },
     /// A blocked task waits no more, though what it waited for is not there: it goes on at once, and gets its CPU as
@@ -300,6 +308,9 @@ pub enum Effect {
     },
     /// An attempt of a task that may be tried again is to stop as soon as it can, and to be answered with
     /// [`Event::Preempted`]: another tenant is due what it holds. If it ends before that, no answer is needed.
+    ///
+    /// Where the task is the creation of an actor, that is to leave: it has no call with an executor, and none begins before
+    /// the answer. It begins anew from its checkpoint, and [`Event::Stays`] is the answer where that cannot be.
     Preempt {
         /// The task.
         task: TaskId,

@@ -227,7 +227,10 @@ impl Fuzz<'_> {
             },
             39..=40 => {
                 if let Some((task, attempt)) = self.stopping.pop() {
-                    return Event::Preempted { task, attempt };
+                    return match self.bytes.below(4) {
+                        0 => Event::Stays { task, attempt },
+                        _ => Event::Preempted { task, attempt },
+                    };
                 }
                 let (task, attempt) = self.pausing.pop().unwrap_or((task, attempt));
                 Event::Paused { task, attempt }

@@ -306,6 +306,7 @@ impl Scheduler {
             Event::Unblocked { task, attempt } => self.unblocked(&task, attempt, BlockedOn::Cpu),
             Event::Paused { task, attempt } => self.paused(&task, attempt),
             Event::Preempted { task, attempt } => self.preempted(&task, attempt),
+            Event::Stays { task, attempt } => self.stays(&task, attempt),
             Event::Overdue { task, attempt } => self.unblocked(&task, attempt, BlockedOn::Nothing),
             Event::Cancel(task) => match self.tasks.find(&task) {
                 Some(ix) => self.cancel(ix),

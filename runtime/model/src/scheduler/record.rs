@@ -75,3 +75,13 @@ pub(crate) struct NewTask {
     pub args: SmallVec<[Argument; 0]>,
     pub state: TaskState,
 }
+
+impl NewTask {
+    /// How often it may be tried again. How often an actor begins anew is counted with the actor.
+    pub(crate) fn retries(&self) -> u32 {
+        match self.kind {
+            TaskKind::Actor(_) => 0,
+            TaskKind::Task | TaskKind::Call { .. } => self.terms.retries,
+        }
+    }
+}

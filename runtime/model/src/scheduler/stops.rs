@@ -1,8 +1,9 @@
-//! Tasks that run are stopped and tried again, so that a tenant gets what it is guaranteed.
+//! Tasks that run are stopped and tried again, and actors leave, so that a tenant gets what it is guaranteed.
 //!
 //! Owns which tasks stop for one that waits, and how often each has. A pause frees CPU alone: here all comes free that a
-//! task holds, and what it has done is done again. Must not: stop a task that may not be tried again, or count that among its
-//! retries; decide who is due what (`preempt.rs`).
+//! task holds, and what it has done is done again. An actor is its creation, which runs for as long as it lives: where that may
+//! be tried again, the actor has checkpoints, and goes on from the last. It leaves between two calls (`actors.rs`). Must not:
+//! stop a task that may not be tried again, or count that among its retries; decide who is due what (`preempt.rs`).
 //!
 //! Invariants: no tenant comes below its minimum by it, of anything; an attempt has run for [`RUN_MIN`] before it is stopped,
 //! and for twice as long each time that the task was stopped before. So a task that takes so long that it could be stopped
@@ -20,7 +21,7 @@ use crate::cluster::NodeIx;
 use crate::fairness::TenantIx;
 use crate::id::TaskId;
 use crate::resource::{Amount, PoolReport, Request, ResourceName};
-use crate::task::{Attempt, FailureKind, Phase};
+use crate::task::{Attempt, FailureKind, Phase, TaskKind};
 use crate::time::Instant;
 
 /// How long an attempt runs before it is stopped for the first time. Twice as long before each further time.
@@ -72,6 +73,16 @@ impl StopTable {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    /// A task need not stop after all.
+    pub(super) fn spare(&mut self, ix: TaskIx) {
+        if let Some(stops) = self.0.get_mut(&ix) {
+            stops.is_due = false;
+            if stops.times == 0 {
+                self.0.remove(&ix);
+            }
+        }
+    }
 }
 
 impl Scheduler {
@@ -94,7 +105,31 @@ impl Scheduler {
 
     /// Whether a task may be told to stop, however long it has run.
     pub(super) fn may_stop(&self, ix: TaskIx) -> bool {
-        self.tasks[ix].terms.retries > 0 && !self.stops.is_due(ix)
+        let task = &self.tasks[ix];
+        let is_able = match task.kind {
+            TaskKind::Task => true,
+            TaskKind::Actor(actor) => self.actors.may_leave(&actor),
+            TaskKind::Call { .. } => false,
+        };
+        is_able && task.terms.retries > 0 && !self.stops.is_due(ix)
+    }
+
+    /// Whether a task that was told to stop some time ago is still to: the tenant for which it is lacks that, and has
+    /// something that waits.
+    pub(super) fn is_wanted_to_stop(&self, ix: TaskIx) -> bool {
+        let stops = self.stops_of(ix).filter(|it| it.is_due);
+        let Some(PausedFor::Minimum {
+            tenant, resource, ..
+        }) = stops.map(|it| &it.why)
+        else {
+            return false;
+        };
+        let is_due = |tenant: TenantIx| {
+            let tenant = self.tenants.get(tenant);
+            let minimum = tenant.config().min_share.get(resource);
+            tenant.used(resource) < minimum && tenant.waiting() > 0
+        };
+        self.tasks[ix].doom.is_none() && self.tenants.find(tenant).is_some_and(is_due)
     }
 
     /// The tasks to stop for a claim of one that is below its minimum: those that have run for the shortest time, of tenants that
@@ -187,8 +222,14 @@ impl Scheduler {
                 allocation.get(name).is_some() && !self.tenants.is_part_of(of, *below)
             })
         };
-        // Who lacks CPU alone gets it by pauses, but of those that were told to pause and cannot.
+        // Who lacks CPU alone gets it by pauses, but of those that were told to pause and cannot; and of actors where pauses
+        // do not do.
         let lacks_cpu_alone = lacks.iter().all(|lack| lack.name.is_cpu());
+        let do_pauses = lacks_cpu_alone && self.pauses_suffice(claim, on, lacks, helps);
+        let frees_enough = |ix: TaskIx| {
+            let is_actor = matches!(self.tasks[ix].kind, TaskKind::Actor(_));
+            !lacks_cpu_alone || self.preemption.is_asked(ix) || is_actor && !do_pauses
+        };
         let mut given = self.tenants.given_to(claim.tenant);
         let (mut tasks, mut later) = (Vec::new(), None::<Instant>);
         for ix in on.stoppable.iter().copied().filter(|ix| helps(*ix)) {
@@ -196,7 +237,7 @@ impl Scheduler {
             let may_give = self
                 .tenants
                 .may_give(self.tasks[ix].tenant, &amounts, &given);
-            if !may_give || lacks_cpu_alone && !self.preemption.is_asked(ix) {
+            if !may_give || !frees_enough(ix) {
                 continue;
             }
             let (ran, least) = (self.ran(ix), self.run_min(ix));
@@ -276,6 +317,12 @@ impl Scheduler {
             stops.is_due = true;
             stops.why = why.clone();
             let task = &self.tasks[*ix];
+            if let TaskKind::Actor(actor) = task.kind
+                && !self.actors.leave(&actor)
+            {
+                // It is told when the call under way has ended.
+                continue;
+            }
             self.effects.push_back(Effect::Preempt {
                 task: task.id,
                 attempt: task.attempt,
@@ -301,8 +348,17 @@ impl Scheduler {
         stops.is_due = false;
         stops.times = stops.times.saturating_add(1);
         stops.in_all = stops.in_all.saturating_add(ran);
-        self.tenants.note_preempted(tenant, ran);
-        self.retry(ix);
+        match self.tasks[ix].kind {
+            TaskKind::Actor(actor) => {
+                // Nothing is repeated.
+                self.tenants.note_preempted(tenant, Duration::ZERO);
+                self.actor_left(actor, ix);
+            }
+            TaskKind::Task | TaskKind::Call { .. } => {
+                self.tenants.note_preempted(tenant, ran);
+                self.retry(ix);
+            }
+        }
     }
 
     /// Only what an executor has is told to stop.

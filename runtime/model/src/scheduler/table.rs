@@ -318,7 +318,7 @@ impl Table {
             tenant: new.tenant,
             sequence: Sequence(self.sequence),
             attempt: new.attempt,
-            retries_left: new.terms.retries,
+            retries_left: new.retries(),
             doom: None,
             claim: None,
             losses: 0,

@@ -4,6 +4,7 @@ mod actors;
 mod explain;
 mod groups;
 mod lifecycle;
+mod moves;
 mod nodes;
 mod offers;
 mod order;
@@ -252,9 +253,14 @@ impl Harness {
         self.about(at, |task, attempt| Event::Paused { task, attempt })
     }
 
-    /// It has stopped, to be tried again.
+    /// It has stopped, to be tried again; or it is an actor that has left.
     fn preempted(&mut self, at: u8) -> Vec<String> {
         self.about(at, |task, attempt| Event::Preempted { task, attempt })
+    }
+
+    /// An actor cannot leave.
+    fn stays(&mut self, at: u8) -> Vec<String> {
+        self.about(at, |task, attempt| Event::Stays { task, attempt })
     }
 
     fn unblock(&mut self, at: u8) -> Vec<String> {

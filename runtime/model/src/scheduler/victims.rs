@@ -37,7 +37,7 @@ impl Lack {
 pub(super) struct Holders {
     /// Tasks that can be told to pause.
     tasks: Vec<TaskIx>,
-    /// Tasks that can be told to stop, since they may be tried again.
+    /// Tasks that can be told to stop, since they may be tried again; and creations of actors that can leave.
     pub(super) stoppable: Vec<TaskIx>,
     /// How much of each unit with an id is held, by whomever.
     held: BTreeMap<(ResourceName, ResourceId), u64>,
@@ -187,17 +187,20 @@ impl Scheduler {
                 }
                 let on = nodes.entry(held.node).or_default();
                 on.add(&held.allocation);
-                // An actor has what it holds for as long as it lives, and a call has nothing.
                 let is_spared =
                     task.terms.no_preempt && self.tenants.allows_no_preempt(task.tenant);
-                if task.kind != TaskKind::Task || task.doom.is_some() || is_spared {
+                // A call holds nothing: it has its actor's.
+                let is_call = matches!(task.kind, TaskKind::Call { .. });
+                if is_call || task.doom.is_some() || is_spared {
                     continue;
                 }
                 if phase != Phase::Dispatching && self.may_stop(ix) {
                     on.stoppable.push(ix);
                 }
+                // An actor has its CPU for as long as it lives.
+                let runs = phase == Phase::Running && task.kind == TaskKind::Task;
                 let has_cpu = held.allocation.get(&ResourceName::CPU).is_some();
-                if phase == Phase::Running && has_cpu && !self.preemption.is_asked(ix) {
+                if runs && has_cpu && !self.preemption.is_asked(ix) {
                     on.tasks.push(ix);
                 }
             }
@@ -285,6 +288,26 @@ impl Scheduler {
         }
         self.retain_needed(&mut chosen, &mut freed);
         Ok(chosen)
+    }
+
+    /// Whether enough CPU comes free where all of these pause that can, now or in a moment.
+    pub(super) fn pauses_suffice(
+        &self,
+        claim: &Claim,
+        on: &Holders,
+        lacks: &[Lack],
+        of: impl Fn(TaskIx) -> bool,
+    ) -> bool {
+        let mut given = self.tenants.given_to(claim.tenant);
+        let mut freed = Freed::new(on, lacks);
+        for ix in on.tasks.iter().copied().filter(|ix| of(*ix)) {
+            let (tenant, cpu) = (self.tasks[ix].tenant, self.cpu_of(ix));
+            if self.tenants.may_give(tenant, &cpu, &given) {
+                self.tenants.give(tenant, &cpu, &mut given);
+                freed.change(self.allocation(ix), true);
+            }
+        }
+        freed.is_enough()
     }
 
     /// Without those that were chosen for nothing: a later one has more.

@@ -63,7 +63,9 @@ pub struct Terms {
     pub tenant: TenantName,
     /// Higher goes first among the tasks of the tenant.
     pub priority: i32,
-    /// How often it is tried again after a failure that is not its own.
+    /// How often it is tried again after a failure that is not its own. Of the creation of an actor: above 0 where that may
+    /// leave for another tenant, since its next generation goes on from a checkpoint. A failure is never followed by another
+    /// attempt there.
     pub retries: u32,
     /// Whether an error that its function returns is such a failure. Its executor looks at that, the scheduler does not.
     pub retry_on_error: bool,

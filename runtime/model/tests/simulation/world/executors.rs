@@ -113,6 +113,7 @@ impl World {
                 self.nodes[node].paused.insert(run);
                 Event::Paused { task, attempt }
             }
+            Executed::Preempt if self.stays(node, run) => return,
             Executed::Preempt => Event::Preempted { task, attempt },
             Executed::Unblock => Event::Unblocked { task, attempt },
             Executed::Overdue => {
@@ -144,6 +145,34 @@ impl World {
             self.nodes[node].paused.remove(&run);
         }
         self.handle(self.member_of(node), event);
+    }
+
+    /// Whether an actor does not leave its node that is told to. Where one does, all others hear that it does not live now.
+    fn stays(&mut self, node: usize, (task, attempt): Run) -> bool {
+        let actor = self.of_actor.get(&task).copied();
+        let actor = actor.filter(|actor| self.actors[*actor].creation == task);
+        let Some(actor) = actor else {
+            return false;
+        };
+        let host = self.member_of(node);
+        if chance(&mut self.random, 20) {
+            self.handle(host, Event::Stays { task, attempt });
+            return true;
+        }
+        self.actors[actor].node = None;
+        for at in (0..self.members.len()).filter(|at| *at != host) {
+            if self.is_up(at) {
+                let (actor, will_restart) = (work::actor_id(actor), true);
+                self.handle(
+                    at,
+                    Event::ActorDied {
+                        actor,
+                        will_restart,
+                    },
+                );
+            }
+        }
+        false
     }
 
     pub(super) fn announce(&mut self, news: ActorNews) {
