@@ -18,6 +18,7 @@ use wasmrun_model::time::Instant as ModelInstant;
 
 pub(crate) use self::entry::InputSummary;
 pub(crate) use self::groups::{GroupNews, GroupRecord, MOST_GROUPS, OwnGroup, RecordedGroup};
+pub(crate) use self::moves::MOST_INLINE;
 pub(crate) use self::outbox::{Outbound, Outbox};
 pub use self::todo::SubmitError;
 pub(crate) use self::todo::{Ended, Incoming, Outgoing, Start, Submission, Todo};
@@ -25,6 +26,7 @@ pub(crate) use self::todo::{Ended, Incoming, Outgoing, Start, Submission, Todo};
 use self::ages::Ages;
 use self::estates::Estates;
 use self::groups::Groups;
+use self::moves::is_move;
 pub(crate) use self::pauses::Pauses;
 use crate::ledger::deadlock::{Blocked, BlockedTasks};
 use crate::ledger::entry::{Entry, Resuming};
@@ -307,21 +309,33 @@ impl Ledger {
         why: Option<TaskError>,
         todo: &mut Todo,
     ) {
-        let Some(death) = actor.dies(why, self.id) else {
+        let Some(will_restart) = self.generation_ends(actor, why, todo) else {
             return;
         };
+        let event = Event::ActorDied {
+            actor: actor.id,
+            will_restart,
+        };
+        self.scheduler.note(now, event);
+    }
+
+    /// A generation of an actor has ended. Whether another follows, as far as is known here; `None` if there was none.
+    fn generation_ends(
+        &mut self,
+        actor: &Arc<ActorCell>,
+        why: Option<TaskError>,
+        todo: &mut Todo,
+    ) -> Option<bool> {
+        let is_move = why.as_ref().is_some_and(is_move);
+        let death = actor.dies(why, self.id)?;
         todo.trash.generations.extend(death.instance.map(|it| *it));
         self.living -= usize::from(death.was_here);
-        // Of another node\'s actor, that node counts it.
-        let is_restart = death.is_followed && !actor.is_foreign();
+        // Of another node's actor, that node counts it.
+        let is_restart = death.is_followed && !actor.is_foreign() && !is_move;
         self.counts.restarted += u64::from(is_restart);
         self.changes += 1;
         self.tell_standing(actor);
-        let event = Event::ActorDied {
-            actor: actor.id,
-            will_restart: death.is_followed,
-        };
-        self.scheduler.note(now, event);
+        Some(death.is_followed)
     }
 
     /// What a task makes is there, or will never be.
@@ -494,6 +508,7 @@ mod estates;
 pub(crate) mod graph;
 mod groups;
 pub(crate) mod jobs;
+mod moves;
 mod outbox;
 mod pauses;
 mod peers;

@@ -16,6 +16,7 @@ use wasmrun_model::task::{Attempt, FailureKind, Phase as State, Rule};
 use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::{Tie, missing};
+use super::moves::{is_move, preempted};
 use super::{Ended, Entry, Ledger, Resuming, Start, Todo};
 use crate::records::actor::ActorCell;
 use crate::records::dead::Dead;
@@ -87,7 +88,7 @@ impl Ledger {
                     todo.retried.extend(self.retried(&task, attempt, of_task));
                 }
                 Effect::Pause { task, attempt } => self.pauses.ask(task, attempt),
-                Effect::Preempt { task, attempt } => self.preempt(&task, attempt, todo),
+                Effect::Preempt { task, attempt } => self.preempt(now, &task, attempt, todo),
                 Effect::Resume { task, .. } => {
                     let entry = self.tasks.get_mut(&task);
                     todo.resume
@@ -148,11 +149,15 @@ impl Ledger {
     }
 
     /// An attempt must stop so that another tenant gets what it holds, if its task can be begun once more: what has read its
-    /// input cannot be given it again.
-    fn preempt(&self, task: &TaskId, attempt: Attempt, todo: &mut Todo) {
+    /// input cannot be given it again. An actor leaves at once.
+    fn preempt(&mut self, now: ModelInstant, task: &TaskId, attempt: Attempt, todo: &mut Todo) {
         let Some(entry) = self.tasks.get(task) else {
             return;
         };
+        if let Work::Create(actor) = &entry.cell.work {
+            let actor = actor.clone();
+            return self.move_actor(now, (*task, attempt), &actor, todo);
+        }
         if entry.call.is_some() && !self.is_stopping {
             todo.preempt.push((entry.cell.clone(), attempt));
         }
@@ -164,10 +169,7 @@ impl Ledger {
             && report.attempt > 0
             && let Some(why) = self.scheduler.why_preempted(&report.id, attempt)
         {
-            report.result = Err(TaskError::Preempted {
-                tenant: Some(why.tenant().clone()),
-                why: why.to_string(),
-            });
+            report.result = Err(preempted(why));
         }
     }
 
@@ -255,7 +257,7 @@ impl Ledger {
         todo.trash.calls.extend(call);
         if let Work::Create(actor) = &cell.work {
             let death = report.as_ref().and_then(|it| it.result.as_ref().err());
-            let death = death.or(error.as_ref()).cloned();
+            let death = death.filter(|it| !is_move(it)).or(error.as_ref()).cloned();
             self.actor_ended(now, actor, (&cell, phase), death, todo);
         }
         let is_running = report.is_none() && cell.is_running();

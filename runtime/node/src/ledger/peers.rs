@@ -479,6 +479,10 @@ impl Ledger {
                 let is_over = self.tasks.get(&task).is_some_and(|it| it.from == Some(to))
                     && self.scheduler.task(&task).is_none_or(is_earlier);
                 let report = report.take_if(|report| report.id == task && is_over);
+                let report = match report {
+                    None if is_over => self.why_moved(&message),
+                    report => report,
+                };
                 let report = report.or_else(|| self.why_never_ran(&task, &message, is_over));
                 if is_over && let Some(entry) = self.tasks.remove(&task) {
                     self.leave(entry, todo);

@@ -11,6 +11,7 @@ use wasmrun_model::id::{NodeId, TaskId};
 use wasmrun_model::scheduler::{Message, Outcome};
 use wasmrun_model::task::Attempt;
 
+use super::moves::is_move;
 use super::{Ended, Ledger, Todo};
 use crate::records::task::{Report, TaskCell, Work};
 
@@ -32,7 +33,14 @@ impl Ledger {
         let entry = self.tasks.get(task)?;
         let (cell, parent, given) = (entry.cell.clone(), entry.parent, entry.given.clone());
         let error = match &cell.work {
-            Work::Create(actor) => actor.death(),
+            Work::Create(actor) => {
+                let death = actor.death();
+                if death.as_ref().is_some_and(is_move) {
+                    // Said once, here: it is no failure.
+                    actor.set_death(None);
+                }
+                death
+            }
             _ => None,
         };
         let number = next.number().saturating_sub(1);

@@ -21,14 +21,12 @@ use wasmrun_net::{BulkRefusal, BulkSender, Range};
 
 use super::protocol::{Bulk, NamedActor, OneWay, Stands, State, StateOf, Where};
 use super::{Exchange, borrow};
-use crate::ledger::Start;
+use crate::ledger::{MOST_INLINE, Start};
 use crate::records::actor::{ActorCell, Checkpoint, Standing, object_of};
 use crate::records::actor_ref::{ActorRef, WeakActorRef};
 use crate::records::class::Face;
 use crate::records::object::Reference;
 
-/// How much of a state goes with the message that tells of it; more is fetched.
-const MOST_INLINE: usize = 256 << 10;
 /// How many actors of other nodes are known before those that nobody needs are looked for.
 const SWEEP: usize = 64;
 

@@ -517,6 +517,8 @@ fn job(shared: &Shared, actor: &ActorCell) -> ActorJob {
                 selectors: rule.selectors.clone(),
                 module: rule.module,
             }),
+            // It stays until it has been called as often as the other was.
+            retries: 0,
             ..(*job.terms).clone()
         }),
         limits: job.limits.clone(),

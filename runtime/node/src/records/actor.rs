@@ -466,11 +466,13 @@ impl ActorCell {
         generation.lived = generation.since.take().map(|since| since.elapsed());
         generation.current = None;
         generation.death = generation.orphaned.take().or(why);
+        // It has left for another tenant: that counts as no restart.
+        let is_moved = matches!(generation.death, Some(TaskError::Preempted { .. }));
         let (left, order) = (&self.restarts_left, Ordering::AcqRel);
         let restarts = || left.fetch_update(order, Ordering::Acquire, |left| left.checked_sub(1));
         Some(Death {
             instance: generation.instance.take(),
-            is_followed: self.is_foreign || !self.is_over() && restarts().is_ok(),
+            is_followed: self.is_foreign || !self.is_over() && (is_moved || restarts().is_ok()),
             was_here: at == here,
         })
     }

@@ -18,7 +18,7 @@ pub struct ActorJob {
     pub module: Module,
     /// Which of its classes.
     pub class: ClassIndex,
-    /// Whose it is, and what it holds as long as it lives. The retries are of its creation.
+    /// Whose it is, and what it holds as long as it lives. The retries say whether it may leave for another tenant.
     pub terms: Arc<Terms>,
     /// What it may use besides.
     pub limits: Limits,

@@ -132,10 +132,13 @@ pub(crate) fn actor(
         strategy,
         ..Rule::of(Request::new(asked)?)
     };
-    // How often it is started again is counted with the actor, not with its creation.
+    // How often it is started again is counted with the actor, not with its creation. But where it is, and from a checkpoint,
+    // it may leave its node for another tenant: see `Terms::retries`.
+    let restarts = wishes.restarts.or(declared.restarts).unwrap_or(0);
+    let may_leave = restarts > 0 && of_class.can_checkpoint();
     let creation = Terms {
         rule: Arc::new(rule),
-        ..terms(Request::default(), 0)
+        ..terms(Request::default(), may_leave.into())
     };
     let call_retries = wishes.call_retries.or(declared.call_retries).unwrap_or(0);
     Ok(ActorJob {
@@ -149,7 +152,7 @@ pub(crate) fn actor(
         },
         grants: parent.grants.clone(),
         is_deterministic: declared.deterministic,
-        restarts: wishes.restarts.or(declared.restarts).unwrap_or(0),
+        restarts,
         call_terms: Arc::new(terms(Request::default(), call_retries)),
         policy: parent.policy.clone(),
         derived: Derived::default(),

@@ -179,3 +179,35 @@ fn a_generation_that_ended_with_its_node_is_an_attempt() {
     desk.end("actor", Err(TaskError::Cancelled));
     desk.assert_idle();
 }
+
+#[test]
+fn a_generation_that_left_for_another_tenant_is_an_attempt_and_no_restart() {
+    let (mut desk, peer) = with_actor(1);
+    let task = desk.cell("actor").id;
+    let actor = desk.ledger.own_actor(&task).unwrap();
+    let why = TaskError::Preempted {
+        tenant: None,
+        why: "tenant b is below its guaranteed GPU: 0 of 1".to_owned(),
+    };
+    let report = Report {
+        attempt: 1,
+        ran_at: Some(peer),
+        ..*Report::never_ran(desk.cell("actor"), why.clone())
+    };
+    let message = Message::Settled {
+        task,
+        attempt: Attempt::FIRST,
+        outcome: wasmrun_model::scheduler::Outcome::HandedBack,
+    };
+    let mut todo = desk.ledger.settled(peer, message, Box::new(report));
+    let retried = std::mem::take(&mut todo.retried);
+    let [Ended { report, .. }] = &retried[..] else {
+        panic!("one generation has ended");
+    };
+    assert_eq!((report.attempt, report.ran_at), (1, Some(peer)));
+    assert_eq!(report.result.as_ref().err(), Some(&why));
+    assert_eq!((actor.restarts_left(), actor.death()), (1, None));
+    assert_eq!(desk.ledger.counts.restarted, 0);
+    drop(desk.carry_out(todo));
+    assert!(desk.ended.is_empty(), "another generation follows");
+}
