@@ -1,4 +1,4 @@
-//! Tenants that are due something get it from tasks of others that run, and those go on afterwards, or begin anew.
+//! Tenants that are due something get it from tasks and actors of others that run, and those go on afterwards, or begin anew.
 
 use wasmrun_tests::{Wasmrun, assert_says, guest};
 
@@ -102,6 +102,51 @@ fn a_tenant_below_its_minimum_of_a_resource_has_tasks_stopped_that_are_tried_aga
     assert_eq!(first["state"], "retried", "{attempts}");
     let error = first["error"].as_str().expect("why it was stopped");
     assert_eq!(error, format!("it was stopped, to be tried again: {why}"));
+}
+
+#[test]
+fn an_actor_with_checkpoints_leaves_and_goes_on_where_it_was() {
+    let mut node = Node::new();
+    node.start_with(&["--node-resource", "slot=1"]);
+    node.wasmrun(["tenant", "set", "blue", "--min", "slot=1"])
+        .ok();
+    let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
+    let create = create.args(["counter", "10", "--name", "total", "--tenant", "red"]);
+    create
+        .args(["--resource", "slot=1", "--restarts", "1"])
+        .ok();
+    let call = || node.wasmrun(["actor", "call", "total", "add(5)", "--tenant", "red"]);
+    assert_eq!(call().ok(), "15\n");
+
+    let slot = ["--resource", "slot=1", "-q", "--detach"];
+    let forever = submit(&node, "blue", "fixture", "sleep-forever()");
+    let forever = forever.args(slot).ok();
+    eventually("has it the slot", || {
+        let listed = node.wasmrun(["list", "tasks", "-f", "name=sleep-forever"]);
+        let listed = listed.json(0);
+        let is_there = listed["tasks"][0]["state"] == "running";
+        is_there.then_some(()).ok_or(listed)
+    });
+    let waits = call().start();
+    node.wait_for("waiting-for-actor", 1);
+    let told = node.wasmrun(["explain", "total", "--tenant", "red"]).ok();
+    let why = "tenant blue is below its guaranteed slot: 0 of 1";
+    assert_says(&told, &["it was stopped once and begun again, after ", why]);
+    node.wasmrun(["cancel", forever.trim(), "--tenant", "blue"])
+        .ok();
+    // The call that waited is answered by the next generation.
+    let answered = waits.end();
+    assert_eq!(answered.stdout_text(), "20\n", "{answered}");
+
+    let attempts = node.wasmrun(["list", "attempts", "-f", "state=retried"]);
+    let attempts = attempts.json(0);
+    let error = attempts["attempts"][0]["error"].as_str().expect("why");
+    assert_eq!(error, format!("it was stopped, to be tried again: {why}"));
+    // It is no restart, and no failure.
+    let actors = node.wasmrun(["list", "actors"]).json(0);
+    let actor = &actors["actors"][0];
+    assert_eq!(actor["generation"], 1, "{actors}");
+    assert_eq!(actor["failure"], serde_json::Value::Null, "{actors}");
 }
 
 #[test]

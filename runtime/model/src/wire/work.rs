@@ -104,7 +104,7 @@ pub struct Terms {
     pub retries: Option<u32>,
     /// Whether it is after an error that its function returns, too, in place of what is declared.
     pub retry_on_error: Option<bool>,
-    /// Whether it is not to be paused or stopped for others. Of actors, which never are, nothing.
+    /// Whether it is not to be paused or stopped for others. Of actors nothing: one without restarts never is.
     pub no_preempt: bool,
     /// What labels the node must have.
     pub selectors: Selectors,
