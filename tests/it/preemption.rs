@@ -2,6 +2,7 @@
 
 use wasmrun_tests::{Wasmrun, assert_says, guest};
 
+use crate::anywhere::{cluster, detached, rows};
 use crate::faults::eventually;
 use crate::node::Node;
 
@@ -147,6 +148,32 @@ fn an_actor_with_checkpoints_leaves_and_goes_on_where_it_was() {
     let actor = &actors["actors"][0];
     assert_eq!(actor["generation"], 1, "{actors}");
     assert_eq!(actor["failure"], serde_json::Value::Null, "{actors}");
+}
+
+#[test]
+fn an_actor_leaves_a_node_that_does_not_own_it_and_its_owner_has_its_state() {
+    let members = cluster(&["a", "b"]);
+    let [a, b] = &members[..] else {
+        unreachable!("there are two")
+    };
+    a.command(&["tenant", "set", "blue", "--min", "CPU=1"]).ok();
+    let there = ["--cpus", "1", "--strategy", "node:b"];
+    let create = a.command(&["actor", "create"]).arg(guest("graph"));
+    let create = create.args(["counter", "10", "--name", "total", "--tenant", "red"]);
+    create.args(there).args(["--restarts", "1"]).ok();
+    let call = || a.command(&["actor", "call", "total", "add(5)", "--tenant", "red"]);
+    assert_eq!(call().ok(), "15\n");
+
+    // Its CPU cannot be paused.
+    let spin = detached(b, "spin()", &[&there[..], &["--tenant", "blue"]].concat());
+    while rows(b, "tasks", &["state=running", "name=spin"]).is_empty() {}
+    let waits = call().start();
+    b.command(&["cancel", &spin, "--tenant", "blue"]).ok();
+    let answered = waits.end();
+    assert_eq!(answered.stdout_text(), "20\n", "{answered}");
+    let attempts = rows(a, "attempts", &["state=retried"]);
+    let error = attempts[0]["error"].as_str().expect("why");
+    assert_says(error, &["tenant blue is below its guaranteed CPU: 0 of 1"]);
 }
 
 #[test]

@@ -226,7 +226,7 @@ impl Scheduler {
         // do not do.
         let lacks_cpu_alone = lacks.iter().all(|lack| lack.name.is_cpu());
         let do_pauses = lacks_cpu_alone && self.pauses_suffice(claim, on, lacks, helps);
-        let frees_enough = |ix: TaskIx| {
+        let is_meant = |ix: TaskIx| {
             let is_actor = matches!(self.tasks[ix].kind, TaskKind::Actor(_));
             !lacks_cpu_alone || self.preemption.is_asked(ix) || is_actor && !do_pauses
         };
@@ -237,7 +237,7 @@ impl Scheduler {
             let may_give = self
                 .tenants
                 .may_give(self.tasks[ix].tenant, &amounts, &given);
-            if !may_give || !frees_enough(ix) {
+            if !may_give || !is_meant(ix) {
                 continue;
             }
             let (ran, least) = (self.ran(ix), self.run_min(ix));
