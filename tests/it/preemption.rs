@@ -1,4 +1,4 @@
-//! Tenants that are due something get it from tasks and actors of others that run, and those go on afterwards, or begin anew.
+//! Tenants that are due something get it from tasks and actors of others that run, and those go on afterwards, or begin again.
 
 use wasmrun_tests::{Wasmrun, assert_says, guest};
 

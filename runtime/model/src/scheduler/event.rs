@@ -310,7 +310,7 @@ pub enum Effect {
     /// [`Event::Preempted`]: another tenant is due what it holds. If it ends before that, no answer is needed.
     ///
     /// Where the task is the creation of an actor, that is to leave: it has no call with an executor, and none begins before
-    /// the answer. It begins anew from its checkpoint, and [`Event::Stays`] is the answer where that cannot be.
+    /// the answer. Its next generation begins from its checkpoint, and [`Event::Stays`] is the answer where that cannot be.
     Preempt {
         /// The task.
         task: TaskId,

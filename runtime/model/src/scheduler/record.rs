@@ -77,7 +77,7 @@ pub(crate) struct NewTask {
 }
 
 impl NewTask {
-    /// How often it may be tried again. How often an actor begins anew is counted with the actor.
+    /// How often it may be tried again. How often an actor is started again is counted with the actor.
     pub(crate) fn retries(&self) -> u32 {
         match self.kind {
             TaskKind::Actor(_) => 0,

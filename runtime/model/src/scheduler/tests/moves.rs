@@ -203,7 +203,7 @@ fn an_actor_of_another_node_goes_back_to_that() {
 }
 
 #[test]
-fn its_owner_has_it_begin_anew() {
+fn its_owner_begins_another_generation() {
     let mut it = Harness::local("{}");
     it.peer(1, 1, GPU);
     assert_eq!(it.submit(create(1, GPU)), ["n1: place t1 1, hop 1"]);
