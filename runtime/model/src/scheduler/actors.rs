@@ -1,7 +1,8 @@
 //! Actors: which are known to live, and whose call is next.
 //!
-//! Owns when calls are placed and start. Must not: know what an actor is; its creation is a task that keeps
-//! running, and a call is a task that runs where the actor lives. The order among calls is in `call_order.rs`.
+//! Owns when calls are placed and start, and when an actor leaves that is to (`stops.rs`): between two calls. Must not: know
+//! what an actor is; its creation is a task that keeps running, and a call is a task that runs where the actor lives. The
+//! order among calls is in `call_order.rs`.
 //!
 //! Invariant: an actor here has at most one call in line or in an executor at a time, and the calls
 //! of one caller (a driver, or a task) start in the order in which they were made.

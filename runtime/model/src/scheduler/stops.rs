@@ -106,12 +106,12 @@ impl Scheduler {
     /// Whether a task may be told to stop, however long it has run.
     pub(super) fn may_stop(&self, ix: TaskIx) -> bool {
         let task = &self.tasks[ix];
-        let is_able = match task.kind {
+        let is_able = || match task.kind {
             TaskKind::Task => true,
             TaskKind::Actor(actor) => self.actors.may_leave(&actor),
             TaskKind::Call { .. } => false,
         };
-        is_able && task.terms.retries > 0 && !self.stops.is_due(ix)
+        task.terms.retries > 0 && !self.stops.is_due(ix) && is_able()
     }
 
     /// Whether a task that was told to stop some time ago is still to: the tenant for which it is lacks that, and has
