@@ -38,7 +38,8 @@ impl Ledger {
         todo: &mut Todo,
     ) {
         let is_idle = actor.is_here() && actor.current().is_none();
-        let may_leave = is_idle && !self.is_stopping && has_owner_state(actor);
+        let is_ending = self.is_stopping || actor.is_ending();
+        let may_leave = is_idle && !is_ending && has_owner_state(actor);
         let why = self.scheduler.why_preempted(&task, attempt);
         let Some(why) = why.filter(|_| may_leave).map(preempted) else {
             return self.scheduler.note(now, Event::Stays { task, attempt });
