@@ -50,7 +50,8 @@ impl Inner {
         if let Some(cluster) = self.cluster() {
             let wanted = cluster.services().wanted();
             // It ends with the server.
-            let following = wanted::follow(Arc::downgrade(self), wanted);
+            let closed = self.closed.subscribe();
+            let following = wanted::follow(Arc::downgrade(self), wanted, closed);
             self.shared.control.spawn(following);
         }
     }

@@ -4,7 +4,7 @@
 //! which is its [`Host`]'s.
 //!
 //! Invariants: no service waits for another one, such as for a key that the head does not give; of one service one attempt
-//! is under way at most, and that is for what is wanted now.
+//! is under way at most, and that is for what is wanted now; none is once the host is closed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -38,8 +38,20 @@ pub(super) trait Host: Send + Sync + 'static {
     ) -> BoxFuture<'static, bool>;
 }
 
-/// Serves what is wanted, until the host is gone or stops.
-pub(super) async fn follow<H: Host>(host: Weak<H>, mut wanted: watch::Receiver<Wanted>) {
+/// Serves what is wanted, until the host stops, is closed or is gone.
+pub(super) async fn follow<H: Host>(
+    host: Weak<H>,
+    wanted: watch::Receiver<Wanted>,
+    mut closed: watch::Receiver<bool>,
+) {
+    tokio::select! {
+        () = serve(host, wanted) => {}
+        // An attempt under way holds its host, so this ends them.
+        _ = closed.wait_for(|is_closed| *is_closed) => {}
+    }
+}
+
+async fn serve<H: Host>(host: Weak<H>, mut wanted: watch::Receiver<Wanted>) {
     let mut attempts = Attempts::default();
     loop {
         let now = wanted.borrow_and_update().clone();
@@ -135,6 +147,20 @@ mod tests {
         served: Mutex<BTreeSet<String>>,
     }
 
+    impl Fake {
+        /// One, and what it says.
+        fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<String>) {
+            let (said, heard) = mpsc::unbounded_channel();
+            let fake = Self {
+                said,
+                key: Notify::new(),
+                tried: Mutex::default(),
+                served: Mutex::default(),
+            };
+            (Arc::new(fake), heard)
+        }
+    }
+
     impl Host for Fake {
         fn is_stopping(&self) -> bool {
             false
@@ -199,19 +225,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_service_whose_key_is_not_there_holds_up_no_other() {
-        let (said, mut heard) = mpsc::unbounded_channel();
-        let fake = Arc::new(Fake {
-            said,
-            key: Notify::new(),
-            tried: Mutex::default(),
-            served: Mutex::default(),
-        });
+        let (fake, mut heard) = Fake::new();
         let mut hear = async || {
             let next = tokio::time::timeout(100 * EVERY, heard.recv()).await;
             next.expect("nothing goes on").expect("it is there")
         };
         let (sender, receiver) = watch::channel(wanted(&["early", "tls"], 1));
-        let following = tokio::spawn(follow(Arc::downgrade(&fake), receiver));
+        let (_open, closed) = watch::channel(false);
+        let following = tokio::spawn(follow(Arc::downgrade(&fake), receiver, closed));
         let both = BTreeSet::from([hear().await, hear().await]);
         assert!(both.contains("early") && both.contains("asks for the key"));
         // It is not answered, and others come.
@@ -225,5 +246,16 @@ mod tests {
         fake.key.notify_one();
         assert_eq!(hear().await, "tls");
         following.abort();
+    }
+    #[tokio::test(start_paused = true)]
+    async fn attempts_under_way_end_when_the_host_is_closed() {
+        let (fake, mut heard) = Fake::new();
+        let (_sender, receiver) = watch::channel(wanted(&["tls"], 1));
+        let (open, closed) = watch::channel(false);
+        let following = tokio::spawn(follow(Arc::downgrade(&fake), receiver, closed));
+        assert_eq!(heard.recv().await.as_deref(), Some("asks for the key"));
+        open.send_replace(true);
+        following.await.unwrap();
+        assert_eq!(Arc::strong_count(&fake), 1, "nothing holds it any more");
     }
 }
