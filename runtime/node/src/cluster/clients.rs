@@ -329,14 +329,10 @@ impl Clients {
         }
     }
 
-    /// Takes the certificate of a client back, for all nodes: by its name, a unique prefix of its id, or its id, which
-    /// need not be known here. Its id. This node goes by it then, unless the store has stopped answering just now.
-    ///
-    /// # Errors
-    /// When there is none or more than one, and when the store does not do it.
-    pub(crate) async fn revoke(&self, text: &str) -> Result<ClientId, ClientsError> {
-        let now = now_s();
-        let client = meant(text, &self.all().await?, now)?;
+    /// As [`Cluster::revoke_client`]; `now_s` is by the clock of the head.
+    async fn revoke(&self, text: &str, now_s: u64) -> Result<ClientId, ClientsError> {
+        let client = meant(text, &self.all().await?, now_s)?;
+        let now = self::now_s();
         let revoke = |known: &mut ClientRecord| {
             known.revoked_s = known.revoked_s.or(Some(now));
             Ok(())
@@ -367,7 +363,8 @@ impl Clients {
 }
 
 /// The one client with this id, of this name, or whose id begins so. An id that is not listed stands for itself, unless
-/// somebody who can still come is called so.
+/// somebody is called so who was not revoked. `now_s` is by the clock of the head: by another one a certificate may seem to
+/// have ended that is valid.
 fn meant(
     text: &str,
     all: &[(ClientId, ClientRecord)],
@@ -511,6 +508,17 @@ impl Cluster {
     pub(crate) async fn list_clients(&self) -> Result<Vec<AccessRow>, ClientsError> {
         let all = self.query(self.clients.all()).await?;
         Ok(rows(all, self.about_now_s().await))
+    }
+
+    /// Takes the certificate of a client back, for all nodes: by its name, a unique prefix of its id, or its id, which
+    /// need not be known here. Its id. This node goes by it then, unless the store has stopped answering just now.
+    ///
+    /// # Errors
+    /// When there is none or more than one, and when the store does not do it.
+    pub(crate) async fn revoke_client(&self, text: &str) -> Result<ClientId, ClientsError> {
+        // Where the head does not say what time it is, no certificate counts as ended.
+        let now_s = self.clock_for_change().await?.unwrap_or(0);
+        self.changed(self.clients.revoke(text, now_s)).await
     }
 }
 

@@ -323,11 +323,6 @@ impl Cluster {
         self.removed.contains(self.id)
     }
 
-    /// Who has a certificate of the cluster as a client.
-    pub(crate) fn clients(&self) -> &clients::Clients {
-        &self.clients
-    }
-
     /// Leaves: the others learn of it at once. Nothing of it runs on, and the folder is free. Once is enough.
     pub(crate) async fn leave(&self) {
         if self.has_left.swap(true, Ordering::AcqRel) {

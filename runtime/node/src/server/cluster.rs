@@ -73,8 +73,7 @@ impl Session {
     }
 
     pub(super) async fn revoke_client(&self, text: &str) -> Result<Response, Refusal> {
-        let cluster = self.cluster()?;
-        let revoked = cluster.changed(cluster.clients().revoke(text)).await;
+        let revoked = self.cluster()?.revoke_client(text).await;
         let client = revoked.map_err(not_revoked)?;
         tracing::info!(%client, "a client's certificate was taken back");
         Ok(Response::Text(client.to_string()))

@@ -64,6 +64,9 @@ fn who_is_meant() {
         (client(0xd1), until("ann", 100)),
         (client(0xd2), until("ann", 300)),
     ];
+    // The head has not said what time it is: both may be valid.
+    let both = meant("ann", &all, 0);
+    assert!(matches!(both, Err(ClientsError::Ambiguous { .. })));
     let meant = |text: &str| meant(text, &all, 200);
     for (text, id) in [
         ("ci", 0xa2),
