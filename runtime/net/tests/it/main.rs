@@ -3,6 +3,7 @@
 
 mod bulk;
 mod enrolment;
+mod events;
 mod harness;
 mod hostile;
 mod messages;
