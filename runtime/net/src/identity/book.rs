@@ -133,7 +133,8 @@ pub enum Refused {
         "this certificate came of a login, and is not renewed: `wasmrun login --oidc` gets another one"
     )]
     LoginAgain,
-    /// A person is not let in.
+    /// The one who asks is not let in, for a reason that is theirs: a person, a key that has another certificate, or a node
+    /// that was removed.
     #[error("{0}")]
     Person(String),
 }

@@ -48,7 +48,7 @@ impl Service<Test> for Forgetful {
     }
 }
 
-/// No lock is held that what is done with a peer takes, too.
+/// Events are told without the locks that `forget` takes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_may_be_forgotten_where_it_is_heard_that_it_is_there() {
     let cluster = Cluster::new();

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use wasmrun_control::{Embedded, EmbeddedConfig};
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use wasmrun_control::{
+    Embedded, EmbeddedConfig, Lease, LeaseId, Page, Range, Revision, TxnReply, Watch,
+};
 use wasmrun_net::{TokenGrant, TokenKind, TokenUses};
 
 use super::*;
@@ -139,6 +143,78 @@ async fn who_is_not_let_in_has_used_no_token_up() {
     store.delete(key).await.unwrap();
     redeem(&*store, &node, now_s()).await.unwrap();
     assert_eq!(uses(&*store, node.token).await, 1);
+}
+
+/// A store of which nobody knows whether the next transaction was made; it was.
+#[derive(Debug)]
+struct Unheard {
+    store: Arc<Embedded>,
+    is_next: Mutex<bool>,
+}
+
+#[async_trait]
+impl ControlStore for Unheard {
+    async fn get(&self, key: &[u8]) -> Result<Option<wasmrun_control::Entry>, Error> {
+        self.store.get(key).await
+    }
+
+    async fn range(&self, range: Range) -> Result<Page, Error> {
+        self.store.range(range).await
+    }
+
+    async fn txn(&self, txn: Txn) -> Result<TxnReply, Error> {
+        let reply = self.store.txn(txn).await?;
+        match std::mem::take(&mut *self.is_next.lock()) {
+            true => Err(Error::Uncertain {
+                why: "the network has gone".to_owned(),
+            }),
+            false => Ok(reply),
+        }
+    }
+
+    async fn watch(&self, prefix: &[u8], from: Revision) -> Result<Watch, Error> {
+        self.store.watch(prefix, from).await
+    }
+
+    async fn grant(&self, ttl: Duration) -> Result<Lease, Error> {
+        self.store.grant(ttl).await
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<(), Error> {
+        self.store.keep_alive(lease).await
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Result<(), Error> {
+        self.store.revoke(lease).await
+    }
+
+    async fn compact(&self, through: Revision) -> Result<(), Error> {
+        self.store.compact(through).await
+    }
+}
+
+#[tokio::test]
+async fn a_key_comes_in_by_one_token_though_answers_are_lost_and_no_other_does() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path(), EmbeddedConfig::default());
+    let store = Unheard {
+        store: store.await.unwrap(),
+        is_next: Mutex::new(false),
+    };
+    for (kind, key) in [(TokenKind::Client, 1), (TokenKind::Node, 2)] {
+        let mine = applicant(&store, kind, key, None).await;
+        // The answer of the store is lost, and then that of the head.
+        *store.is_next.lock() = true;
+        for now_s in [now_s(), now_s() + 1] {
+            let (role, ..) = redeem(&store, &mine, now_s).await.unwrap();
+            assert_eq!(role, mine.role(kind));
+            assert_eq!(uses(&store, mine.token).await, 1);
+        }
+        let secret = mine.secret.clone();
+        let other = Applicant::new(mine.token, secret, mine.from, [9; 32]);
+        let refused = redeem(&store, &other, now_s()).await;
+        assert!(matches!(refused, Err(Refused::Used)), "{refused:?}");
+    }
 }
 
 #[test]
