@@ -10,6 +10,7 @@ mod clock;
 pub(crate) mod counters;
 pub(crate) mod executor;
 pub(crate) mod groups;
+mod loading;
 pub(crate) mod names;
 pub(crate) mod orphans;
 pub(crate) mod others;

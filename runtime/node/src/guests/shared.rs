@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wasmrun_engine::Engine;
 use wasmrun_model::failure::TaskError;
@@ -24,6 +23,7 @@ use wasmrun_store::Store;
 use crate::guests::attempt::WithHandles;
 use crate::guests::counters::Counters;
 use crate::guests::executor::{Spawner, Weight};
+use crate::guests::loading::Loading;
 use crate::guests::names::Names;
 use crate::guests::others::{Directory, Others};
 use crate::guests::run;
@@ -43,9 +43,6 @@ use crate::records::waiting_bytes::WaitingBytes;
 /// How often a thread tries to take the ledger's lock before it yields, and how often it yields before it sleeps.
 const LOOKS: u32 = 100;
 const YIELDS: u32 = 20;
-/// How many modules are loaded at a time: a part of the threads that may block, so that slow ones of one tenant leave the
-/// control store and other tenants theirs.
-const MOST_LOADING: usize = 128;
 
 /// Arguments that wait may take this part of what objects may.
 const WAITING_PART: u64 = 4;
@@ -72,8 +69,7 @@ pub(crate) struct Parts {
 pub(crate) struct Shared {
     pub(crate) name: Arc<str>,
     pub(crate) engine: Engine,
-    /// How many modules may be loaded at a time: each may be compiled, for minutes, on a thread that others need.
-    pub(crate) loading: Arc<Semaphore>,
+    pub(crate) loading: Loading,
     pub(crate) spawner: Spawner,
     ledger: Mutex<Ledger>,
     /// What the ledger wants other nodes to know.
@@ -128,7 +124,7 @@ impl Shared {
         Arc::new(Self {
             name,
             engine: parts.engine,
-            loading: Arc::new(Semaphore::new(MOST_LOADING)),
+            loading: Loading::new(),
             spawner: parts.spawner,
             home: Home::new(id),
             outbox: ledger.outbox(),

@@ -349,9 +349,7 @@ impl Exchange {
         drop(shared);
         let bytes = self.bytes(from, digest, len).await?;
         // Compiling takes seconds and all cores.
-        let _loading = loading.acquire().await;
-        let loading = tokio::task::spawn_blocking(move || engine.load(&bytes));
-        match loading.await {
+        match loading.run(move || engine.load(&bytes)).await {
             Ok(loaded) => loaded.map_err(|error| failed(error.to_string())),
             Err(error) => Err(failed(error.to_string())),
         }

@@ -167,9 +167,9 @@ impl Session {
         let bytes = collect(len, &mut chunks).await?;
         drop(place);
         // Compiling takes seconds and all cores.
-        let loading = self.inner.shared.loading.acquire().await;
+        let loading = &self.inner.shared.loading;
         let exchange = self.inner.exchange().cloned();
-        let loaded = tokio::task::spawn_blocking(move || {
+        let loaded = loading.run(move || {
             if Digest::of(&bytes) != digest {
                 return None;
             }
@@ -181,9 +181,7 @@ impl Session {
             }
             Some(engine.load(&bytes))
         });
-        let loaded = loaded.await;
-        drop(loading);
-        match loaded {
+        match loaded.await {
             Ok(Some(Ok(module))) => {
                 self.inner.registry().modules.add(module.clone());
                 self.modules.lock().add(module.clone());
