@@ -110,26 +110,26 @@ impl ClientRecord {
             .is_some_and(|it| it.saturating_add(REMEMBERED_S) <= now_s)
     }
 
-    fn standing(&self, now_s: u64) -> Standing {
+    fn validity(&self, now_s: u64) -> Validity {
         match () {
-            () if self.revoked_s.is_some() => Standing::Revoked,
-            () if self.ends_s().is_some_and(|it| it <= now_s) => Standing::Expired,
-            () => Standing::Valid,
+            () if self.revoked_s.is_some() => Validity::Revoked,
+            () if self.ends_s().is_some_and(|it| it <= now_s) => Validity::Expired,
+            () => Validity::Valid,
         }
     }
 
     fn state(&self, now_s: u64) -> &'static str {
-        match self.standing(now_s) {
-            Standing::Revoked => "revoked",
-            Standing::Expired => "expired",
-            Standing::Valid => "valid",
+        match self.validity(now_s) {
+            Validity::Revoked => "revoked",
+            Validity::Expired => "expired",
+            Validity::Valid => "valid",
         }
     }
 }
 
 /// What its certificates are good for. Who is meant by a name is the greatest of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
+enum Validity {
     Revoked,
     Expired,
     Valid,
@@ -385,8 +385,8 @@ fn meant(
         fit = all.iter().filter(|(id, _)| begins(id)).collect();
     }
     // Each login under a name is another client: meant is who can still come, and not who was revoked before.
-    let best = fit.iter().map(|(_, known)| known.standing(now_s)).max();
-    fit.retain(|(_, known)| Some(known.standing(now_s)) == best);
+    let best = fit.iter().map(|(_, known)| known.validity(now_s)).max();
+    fit.retain(|(_, known)| Some(known.validity(now_s)) == best);
     match fit[..] {
         [(id, _)] => Ok(*id),
         [] => Err(ClientsError::Unknown(shown())),

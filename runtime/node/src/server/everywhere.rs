@@ -21,7 +21,7 @@ use wasmrun_model::wire::{
 use wasmrun_net::{ByteStream, certificates};
 
 use super::services::{MOST_SERVICES, Running, scheme, tls_of};
-use super::wanted::{self, Host};
+use super::wanted::{self, ServiceHost};
 use crate::cluster::{ServiceKey, ServiceRecord, ServicesError, Wanted};
 use crate::peers::ask::{Answer, Asked, Question};
 use crate::records::ids::random;
@@ -57,7 +57,7 @@ impl Inner {
     }
 }
 
-impl Host for Inner {
+impl ServiceHost for Inner {
     fn is_stopping(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)
     }

@@ -1,7 +1,7 @@
 //! Following what services the cluster is to serve: each is begun by itself.
 //!
 //! Owns which attempts are under way, and when one that has failed is repeated. Must not: know how a service is served,
-//! which is its [`Host`]'s.
+//! which is its [`ServiceHost`]'s.
 //!
 //! Invariants: no service waits for another one, such as for a key that the head does not give; of one service one attempt
 //! is under way at most, and that is for what is wanted now; none is once the host is closed.
@@ -23,7 +23,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 const EVERY: Duration = Duration::from_secs(30);
 
 /// Who serves what is wanted.
-pub(super) trait Host: Send + Sync + 'static {
+pub(super) trait ServiceHost: Send + Sync + 'static {
     /// Whether nothing is begun any more.
     fn is_stopping(&self) -> bool;
 
@@ -39,7 +39,7 @@ pub(super) trait Host: Send + Sync + 'static {
 }
 
 /// Serves what is wanted, until the host stops, is closed or is gone.
-pub(super) async fn follow<H: Host>(
+pub(super) async fn follow<H: ServiceHost>(
     host: Weak<H>,
     wanted: watch::Receiver<Wanted>,
     mut closed: watch::Receiver<bool>,
@@ -51,7 +51,7 @@ pub(super) async fn follow<H: Host>(
     }
 }
 
-async fn serve<H: Host>(host: Weak<H>, mut wanted: watch::Receiver<Wanted>) {
+async fn serve<H: ServiceHost>(host: Weak<H>, mut wanted: watch::Receiver<Wanted>) {
     let mut attempts = Attempts::default();
     loop {
         let now = wanted.borrow_and_update().clone();
@@ -90,7 +90,7 @@ struct Attempts {
 
 impl Attempts {
     /// Begins one for each service that has none under way, and gives up those for what is not wanted any more.
-    fn begin<H: Host>(&mut self, host: &Arc<H>, wanted: &Wanted) {
+    fn begin<H: ServiceHost>(&mut self, host: &Arc<H>, wanted: &Wanted) {
         let next = |key: &ServiceKey| wanted.get(key).filter(|it| it.ending_ms.is_none());
         self.under_way.retain(|key, (record, attempt)| {
             let is_wanted = next(key).is_some_and(|it| it == record);
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    impl Host for Fake {
+    impl ServiceHost for Fake {
         fn is_stopping(&self) -> bool {
             false
         }
