@@ -223,7 +223,7 @@ struct Entry {
     uses: TokenUses,
     expires_s: u64,
     joined: u32,
-    /// Whom a token that serves once has served.
+    /// Whom it has served last.
     holder: Option<[u8; 32]>,
     is_revoked: bool,
 }
@@ -272,10 +272,9 @@ impl TokenBook {
             return Err(Refused::Expired);
         }
         match (entry.uses, entry.holder) {
-            (TokenUses::Once, Some(holder)) if holder != applicant.key.0 => {
-                return Err(Refused::Used);
-            }
-            (TokenUses::Once, Some(_)) => {}
+            // An answer was lost, and it asks again.
+            (_, Some(holder)) if holder == applicant.key.0 => {}
+            (TokenUses::Once, Some(_)) => return Err(Refused::Used),
             (TokenUses::Once | TokenUses::Many, _) => {
                 entry.holder = Some(applicant.key.0);
                 entry.joined = entry.joined.saturating_add(1);
@@ -321,4 +320,34 @@ impl Enroll for Mutex<TokenBook> {
 
 fn hash(secret: &TokenSecret) -> blake3::Hash {
     blake3::Hash::from_bytes(blake3::derive_key("wasmrun join token secret", &secret.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_again_is_counted_once() {
+        for uses in [TokenUses::Once, TokenUses::Many] {
+            let mut book = TokenBook::default();
+            let grant = TokenGrant {
+                kind: TokenKind::Node,
+                uses,
+                lifetime: Duration::from_secs(60),
+            };
+            let (id, secret, _) = book.create(grant, 0);
+            let mut ask = |key| {
+                let from = ([127, 0, 0, 1], 1).into();
+                let applicant = Applicant::new(id, secret.clone(), from, [key; 32]);
+                let redeemed = book.redeem(&applicant, 1);
+                (
+                    redeemed.is_ok(),
+                    book.list().map(|it| it.joined).sum::<u32>(),
+                )
+            };
+            let is_reusable = uses == TokenUses::Many;
+            let of_other = (is_reusable, 1 + u32::from(is_reusable));
+            assert_eq!([ask(1), ask(1), ask(2)], [(true, 1), (true, 1), of_other]);
+        }
+    }
 }
