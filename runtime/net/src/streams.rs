@@ -78,7 +78,7 @@ pub(crate) async fn serve(
     take: impl Fn(ByteStream) -> BoxFuture<'static, ()> + Send + 'static,
 ) {
     connection.set_max_concurrent_bi_streams(VarInt::from_u32(MOST_STREAMS));
-    peer.streams.serving(connection.clone());
+    peer.streams.serving(&peer, connection.clone());
     let mut streams = JoinSet::new();
     loop {
         while streams.try_join_next().is_some() {}

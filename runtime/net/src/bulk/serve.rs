@@ -151,7 +151,7 @@ impl BulkServer {
         let limits = &self.core.limits;
         connection.set_send_window(u64::from(BULK_WINDOW));
         connection.set_max_concurrent_bi_streams(VarInt::from_u32(limits.bulk_streams));
-        peer.bulk.serving(connection.clone());
+        peer.bulk.serving(&peer, connection.clone());
         let mut streams = JoinSet::new();
         loop {
             while streams.try_join_next().is_some() {}

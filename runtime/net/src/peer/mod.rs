@@ -210,6 +210,11 @@ impl PeerCore {
         self.state.lock().addresses.clone()
     }
 
+    /// Whether it was let go of.
+    fn is_closed(&self) -> bool {
+        self.state.lock().is_closed
+    }
+
     /// What a hello says about the connections before.
     pub(crate) fn last_link(&self) -> Option<u64> {
         self.state.lock().last

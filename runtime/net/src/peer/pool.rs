@@ -73,6 +73,11 @@ impl Pool {
             match dial::apart(core, address, peer, self.purpose).await {
                 Ok(connection) => {
                     *self.ours.lock() = Some(connection.clone());
+                    if peer.is_closed() {
+                        // What there was then has ended; this one came later.
+                        self.close(Close::Forgotten);
+                        return Err(ConnectError::Closed);
+                    }
                     return Ok(connection);
                 }
                 Err(error) => last = error,
@@ -81,13 +86,19 @@ impl Pool {
         Err(last)
     }
 
-    pub(crate) fn serving(&self, connection: Connection) {
+    /// A connection that the peer has opened is to be served: it is closed if the peer was let go of meanwhile.
+    pub(crate) fn serving(&self, peer: &PeerCore, connection: Connection) {
         let mut theirs = self.theirs.lock();
         theirs.retain(|other| other.close_reason().is_none());
         if theirs.len() >= SERVED {
             theirs.remove(0).close(Close::Replaced.code(), b"");
         }
         theirs.push(connection);
+        drop(theirs);
+        if peer.is_closed() {
+            // What there was then has ended; this one came later.
+            self.close(Close::Forgotten);
+        }
     }
 
     /// Ends all of them.

@@ -79,6 +79,48 @@ async fn bulk_has_threads_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_removed_while_its_connection_is_let_in_gets_nothing_by_it() {
+    let cluster = Cluster::new();
+    let lane = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build();
+    let lane = lane.expect("a runtime");
+    let mut config = cluster.node_config(1, 1);
+    config.bulk = Some(lane.handle().clone());
+    let one: End = start(config);
+    let two = cluster.node(2);
+    let peer = two.network.peer(node_id(1), vec![one.address]);
+    let peer = peer.expect("a peer");
+    soon(peer.connected()).await.expect("connected");
+    // What is let in for bulk is served by a thread that is held up.
+    let (free, is_free) = std::sync::mpsc::channel::<()>();
+    let held = lane.spawn(async move { is_free.recv() });
+    let tasks = lane.metrics().num_alive_tasks();
+    let pulling = tokio::spawn(async move {
+        let options = PullOptions {
+            retries: 0,
+            ..PullOptions::default()
+        };
+        peer.pull(&0, 0, &mut [0; 100], &options).await
+    });
+    soon(async {
+        while lane.metrics().num_alive_tasks() == tasks {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    one.network.set_removed([node_id(2)].into());
+    free.send(()).expect("it waits");
+    let freed = held.await.expect("no panic");
+    assert_eq!(freed, Ok(()));
+    let pulled = soon(pulling).await.expect("no panic");
+    assert!(pulled.is_err(), "{pulled:?}");
+    one.network.close().await;
+    lane.shutdown_background();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_link_brings_all_bytes() {
     let cluster = Cluster::new();
     let (one, two) = (cluster.node(1), cluster.node(2));
