@@ -418,12 +418,15 @@ impl Scheduler {
         }
     }
 
-    /// Checks that mailboxes and strays are what the states of the calls say.
+    /// Checks that mailboxes and strays are what the states of the calls say, and that who is to leave after a call has one.
     ///
     /// # Panics
     /// If they are not.
     pub(super) fn check_calls_of_actors(&self) {
         for (id, actor) in &self.actors.known {
+            let has_call = actor.current.is_some();
+            let leaves_after = actor.leave == Leave::AfterCall;
+            assert!(has_call || !leaves_after, "{id} waits for no call");
             let mut calls: Vec<(Call, TaskIx)> = self
                 .tasks
                 .of_actor(id)

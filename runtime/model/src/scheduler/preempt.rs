@@ -260,8 +260,7 @@ impl Scheduler {
             return;
         }
         self.preemption.look_at = self.now + PAUSE;
-        let is_on = self.config.settings.preemption && self.tenants.policy() != Policy::Fifo;
-        if !is_on {
+        if !self.preempts() {
             return self.preemption.rest();
         }
         let round = self.preemption.round.as_ref().map(|round| round.until);
@@ -299,6 +298,11 @@ impl Scheduler {
         if self.preemption.in_vain < all {
             self.preemption.look_again_at(self.preemption.look_at);
         }
+    }
+
+    /// Whether anybody is told to pause or stop for others.
+    pub(super) fn preempts(&self) -> bool {
+        self.config.settings.preemption && self.tenants.policy() != Policy::Fifo
     }
 
     /// The tasks that are the first of their line, of tenants that are due something and have waited long enough.

@@ -13,6 +13,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::class::Wants;
 use super::preempt::{Claim, PausedFor};
 use super::record::{Owner, TaskIx};
 use super::victims::{Freed, Holders, Lack, whole};
@@ -114,22 +115,49 @@ impl Scheduler {
         task.terms.retries > 0 && !self.stops.is_due(ix) && is_able()
     }
 
-    /// Whether a task that was told to stop some time ago is still to: the tenant for which it is lacks that, and has
-    /// something that waits.
+    /// Whether a task that was told to stop some time ago is still to: the tenant for which it is lacks that, something waits that
+    /// would get it here, and the tenant of the task keeps its minima.
     pub(super) fn is_wanted_to_stop(&self, ix: TaskIx) -> bool {
+        let task = &self.tasks[ix];
         let stops = self.stops_of(ix).filter(|it| it.is_due);
-        let Some(PausedFor::Minimum {
+        let (Some(stops), Some(held)) = (stops, task.state().held()) else {
+            return false;
+        };
+        let PausedFor::Minimum {
             tenant, resource, ..
-        }) = stops.map(|it| &it.why)
+        } = &stops.why
         else {
             return false;
         };
-        let is_due = |tenant: TenantIx| {
-            let tenant = self.tenants.get(tenant);
-            let minimum = tenant.config().min_share.get(resource);
-            tenant.used(resource) < minimum && tenant.waiting() > 0
+        if task.doom.is_some() || !self.preempts() {
+            return false;
+        }
+        let is_due = |below: TenantIx| {
+            let tenant = self.tenants.get(below);
+            let given = self.tenants.given_to(below);
+            let amounts = held.allocation.amounts();
+            tenant.used(resource) < tenant.config().min_share.get(resource)
+                && self.tenants.may_give(task.tenant, &amounts, &given)
+                && self.is_awaited(resource, below, held.node)
         };
-        self.tasks[ix].doom.is_none() && self.tenants.find(tenant).is_some_and(is_due)
+        self.tenants.find(tenant).is_some_and(is_due)
+    }
+
+    /// Whether a task that a node could run waits for a resource: of a tenant, or of one that is part of it.
+    fn is_awaited(&self, resource: &ResourceName, by: TenantIx, node: NodeIx) -> bool {
+        let asks = |request: &Request| !request.amounts().get(resource).is_zero();
+        let mut classes = self.classes.iter().map(|(_, class)| class);
+        classes.any(|class| {
+            let is_there = class.key.bound.is_none_or(|bound| bound == node);
+            let starts = class.key.wants == Wants::Start && !class.is_grouped();
+            let may_get = |task: TaskIx| {
+                self.tenants.is_part_of(self.tasks[task].tenant, by) && self.may_run(task, node)
+            };
+            is_there
+                && starts
+                && class.rule().alternatives.iter().any(asks)
+                && class.heads().any(|(_, _, task)| may_get(task))
+        })
     }
 
     /// The tasks to stop for a claim of one that is below its minimum: those that have run for the shortest time, of tenants that
@@ -141,7 +169,7 @@ impl Scheduler {
         on: &Holders,
     ) -> Result<ToStop, Option<Instant>> {
         let class = &self.classes[claim.class];
-        if class.key.wants.is_to_go_on() || !self.may_run(claim, node) {
+        if class.key.wants.is_to_go_on() || !self.may_run(claim.task, node) {
             return Err(None);
         }
         let (rule, wants) = (class.rule(), class.key.wants);
@@ -225,10 +253,13 @@ impl Scheduler {
         // Who lacks CPU alone gets it by pauses, but of those that were told to pause and cannot; and of actors where pauses
         // do not do.
         let lacks_cpu_alone = lacks.iter().all(|lack| lack.name.is_cpu());
-        let do_pauses = lacks_cpu_alone && self.pauses_suffice(claim, on, lacks, helps);
-        let is_meant = |ix: TaskIx| {
-            let is_actor = matches!(self.tasks[ix].kind, TaskKind::Actor(_));
-            !lacks_cpu_alone || self.preemption.is_asked(ix) || is_actor && !do_pauses
+        let is_actor = |ix: TaskIx| matches!(self.tasks[ix].kind, TaskKind::Actor(_));
+        let are_actors_meant = !lacks_cpu_alone
+            || on.stoppable.iter().any(|ix| is_actor(*ix))
+                && !self.pauses_suffice(claim, on, lacks, helps);
+        let is_meant = |ix: TaskIx| match is_actor(ix) {
+            true => are_actors_meant,
+            false => !lacks_cpu_alone || self.preemption.is_asked(ix),
         };
         let mut given = self.tenants.given_to(claim.tenant);
         let (mut tasks, mut later) = (Vec::new(), None::<Instant>);

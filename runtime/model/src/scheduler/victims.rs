@@ -126,8 +126,8 @@ fn without_cpu(request: &Request) -> Request {
 
 impl Scheduler {
     /// Whether a node could run a new task, if it had nothing else to do.
-    pub(super) fn may_run(&self, claim: &Claim, node: NodeIx) -> bool {
-        let fit = self.fit_on(node, claim.task, Basis::Acquirable);
+    pub(super) fn may_run(&self, task: TaskIx, node: NodeIx) -> bool {
+        let fit = self.fit_on(node, task, Basis::Acquirable);
         let is_full = self.with_executors >= self.config.max_running;
         fit.is_some_and(|fit| fit.is_ever()) && !self.cluster[node].is_draining() && !is_full
     }
@@ -146,7 +146,7 @@ impl Scheduler {
         let class = &self.classes[claim.class];
         let goes_on = class.key.wants.is_to_go_on();
         let it = &self.cluster[node];
-        if !goes_on && !self.may_run(claim, node) {
+        if !goes_on && !self.may_run(claim.task, node) {
             return None;
         }
         let mut asked = class.rule().alternatives.iter();
@@ -301,6 +301,9 @@ impl Scheduler {
         let mut given = self.tenants.given_to(claim.tenant);
         let mut freed = Freed::new(on, lacks);
         for ix in on.tasks.iter().copied().filter(|ix| of(*ix)) {
+            if freed.is_enough() {
+                break;
+            }
             let (tenant, cpu) = (self.tasks[ix].tenant, self.cpu_of(ix));
             if self.tenants.may_give(tenant, &cpu, &given) {
                 self.tenants.give(tenant, &cpu, &mut given);

@@ -52,6 +52,17 @@ fn full() -> Harness {
     it
 }
 
+/// The same while that actor is in a call: it is to leave after that.
+fn full_in_a_call() -> Harness {
+    let mut it = full();
+    it.submit(call(2, 1));
+    it.accept(2);
+    it.submit(task(3, GPU).tenant("B"));
+    it.wait(10);
+    assert!(it.scheduler.stops(&task_id(1)).is_some());
+    it
+}
+
 #[test]
 fn an_idle_actor_leaves_and_its_calls_wait_for_the_next_generation() {
     let mut it = full();
@@ -108,6 +119,35 @@ fn who_needs_it_no_more_has_nobody_leave() {
     it.submit(task(5, GPU).tenant("B"));
     it.wait(10);
     assert_eq!(it.finish(3), ["t3 finished", "preempt t1"]);
+}
+
+#[test]
+fn who_waits_for_something_else_has_nobody_leave() {
+    let mut it = full_in_a_call();
+    for at in 4..7 {
+        it.submit(task(at, r#"{"CPU": 1}"#).tenant("B"));
+    }
+    assert_eq!(it.phase(6), Phase::Ready);
+    assert_eq!(it.cancel(3), ["t3 cancelled"]);
+    assert_eq!(it.finish(2), ["t2 finished"]);
+    assert_eq!(it.scheduler.stops(&task_id(1)), None);
+}
+
+#[test]
+fn who_has_come_to_its_minimum_during_the_call_keeps_its_actor() {
+    let mut it = full_in_a_call();
+    settle(&mut it, "A", r#"{"min_share": {"GPU": 1}}"#);
+    assert_eq!(it.finish(2), ["t2 finished"]);
+    assert_eq!(it.scheduler.stops(&task_id(1)), None);
+}
+
+#[test]
+fn nobody_leaves_after_a_call_once_preemption_is_off() {
+    let mut it = full_in_a_call();
+    let off = Settings::default().with(Setting::Preemption(false));
+    it.event(Event::Configure(off.into()));
+    assert_eq!(it.finish(2), ["t2 finished"]);
+    assert_eq!(it.scheduler.stops(&task_id(1)), None);
 }
 
 #[test]
