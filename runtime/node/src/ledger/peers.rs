@@ -15,7 +15,6 @@ use wasmrun_model::task::{Attempt, TaskSpec};
 use wasmrun_model::time::Instant as ModelInstant;
 
 use super::arguments::{missing, needs};
-use super::moves::is_move;
 use super::unreported::Loss;
 use super::{Entry, Incoming, Ledger, NodeNames, Outbound, Outgoing, Resuming, Todo};
 use crate::records::actor::{ActorCell, Standing};
@@ -350,10 +349,7 @@ impl Ledger {
             && actor.at() == Some(from)
             && self.scheduler.is_at(task, *attempt, from)
         {
-            let why = report.result.clone().err();
-            // One that was ended meanwhile has not left for anybody.
-            let why = why.filter(|why| !is_move(why) || !actor.is_over());
-            self.dies(now, &actor, why, todo);
+            self.dies(now, &actor, report.result.clone().err(), todo);
         }
     }
 

@@ -465,9 +465,12 @@ impl ActorCell {
         let at = generation.at.take()?;
         generation.lived = generation.since.take().map(|since| since.elapsed());
         generation.current = None;
+        // One that was ended meanwhile has not left for anybody.
+        let is_move = |why: &TaskError| matches!(why, TaskError::Preempted { .. });
+        let why = why.filter(|why| !is_move(why) || !self.is_over());
         generation.death = generation.orphaned.take().or(why);
         // It has left for another tenant: that counts as no restart.
-        let is_moved = matches!(generation.death, Some(TaskError::Preempted { .. }));
+        let is_moved = generation.death.as_ref().is_some_and(is_move);
         let (left, order) = (&self.restarts_left, Ordering::AcqRel);
         let restarts = || left.fetch_update(order, Ordering::Acquire, |left| left.checked_sub(1));
         Some(Death {

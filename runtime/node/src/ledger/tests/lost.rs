@@ -52,6 +52,21 @@ impl Desk {
         assert!(self.carry_out(todo).is_empty());
     }
 
+    /// A node says that the generation of an actor that it hosted has left for another tenant.
+    fn has_left(&mut self, node: NodeId, task: TaskId) -> Todo {
+        let report = Report {
+            attempt: 1,
+            ran_at: Some(node),
+            ..*Report::never_ran(self.cell("actor"), preempted())
+        };
+        let message = Message::Settled {
+            task,
+            attempt: Attempt::FIRST,
+            outcome: wasmrun_model::scheduler::Outcome::HandedBack,
+        };
+        self.ledger.settled(node, message, Box::new(report))
+    }
+
     fn lose(&mut self, node: NodeId) -> Todo {
         let lost = [(node, Incarnation::default())];
         self.ledger.nodes_lost(&lost, true, &[])
@@ -180,34 +195,40 @@ fn a_generation_that_ended_with_its_node_is_an_attempt() {
     desk.assert_idle();
 }
 
+fn preempted() -> TaskError {
+    TaskError::Preempted {
+        tenant: None,
+        why: "tenant b is below its guaranteed GPU: 0 of 1".to_owned(),
+    }
+}
+
 #[test]
 fn a_generation_that_left_for_another_tenant_is_an_attempt_and_no_restart() {
     let (mut desk, peer) = with_actor(1);
     let task = desk.cell("actor").id;
     let actor = desk.ledger.own_actor(&task).unwrap();
-    let why = TaskError::Preempted {
-        tenant: None,
-        why: "tenant b is below its guaranteed GPU: 0 of 1".to_owned(),
-    };
-    let report = Report {
-        attempt: 1,
-        ran_at: Some(peer),
-        ..*Report::never_ran(desk.cell("actor"), why.clone())
-    };
-    let message = Message::Settled {
-        task,
-        attempt: Attempt::FIRST,
-        outcome: wasmrun_model::scheduler::Outcome::HandedBack,
-    };
-    let mut todo = desk.ledger.settled(peer, message, Box::new(report));
+    let mut todo = desk.has_left(peer, task);
     let retried = std::mem::take(&mut todo.retried);
     let [Ended { report, .. }] = &retried[..] else {
         panic!("one generation has ended");
     };
     assert_eq!((report.attempt, report.ran_at), (1, Some(peer)));
-    assert_eq!(report.result.as_ref().err(), Some(&why));
+    assert_eq!(report.result.as_ref().err(), Some(&preempted()));
     assert_eq!((actor.restarts_left(), actor.death()), (1, None));
     assert_eq!(desk.ledger.counts.restarted, 0);
     drop(desk.carry_out(todo));
     assert!(desk.ended.is_empty(), "another generation follows");
+}
+
+#[test]
+fn an_actor_that_was_ended_while_it_left_has_not_left() {
+    let (mut desk, peer) = with_actor(1);
+    let task = desk.cell("actor").id;
+    let actor = desk.ledger.own_actor(&task).unwrap();
+    actor.ends();
+    let todo = desk.has_left(peer, task);
+    assert!(todo.retried.is_empty());
+    drop(desk.carry_out(todo));
+    assert!(desk.ended.iter().any(|(name, _)| name == "actor"));
+    assert_eq!(actor.death(), None);
 }
