@@ -540,7 +540,9 @@ impl Scheduler {
         if let Some(task) = self.tasks.find(&round.task) {
             self.start_first(round.class, task);
         }
-        if round.keeps && self.classes.get(round.class).is_some() {
+        // Else an actor would have left in vain: it is kept until the others have ended their calls, as long as patience lasts.
+        let is_over = round.keeps && !self.are_leaving(&round.victims);
+        if is_over && self.classes.get(round.class).is_some() {
             self.stop_keeping_for(round.class);
         }
     }

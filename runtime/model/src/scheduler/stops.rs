@@ -10,7 +10,7 @@
 //! `n` times is stopped `n` times at most, where `n` grows with the logarithm of that.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::class::Wants;
@@ -141,6 +141,12 @@ impl Scheduler {
                 && self.is_awaited(resource, below, held.node)
         };
         self.tenants.find(tenant).is_some_and(is_due)
+    }
+
+    /// Whether some of these are actors that leave when a call has ended.
+    pub(super) fn are_leaving(&self, tasks: &BTreeSet<TaskIx>) -> bool {
+        let mut due = tasks.iter().filter(|ix| self.stops.is_due(**ix));
+        due.any(|ix| matches!(self.tasks[*ix].kind, TaskKind::Actor(_)))
     }
 
     /// Whether a task that a node could run waits for a resource: of a tenant, or of one that is part of it.

@@ -122,6 +122,26 @@ fn who_needs_it_no_more_has_nobody_leave() {
 }
 
 #[test]
+fn what_one_has_left_is_kept_until_the_call_of_another_has_ended() {
+    let mut it = Harness::local(r#"{"CPU": 2, "GPU": 2}"#);
+    settle(&mut it, "B", r#"{"min_share": {"GPU": 2}}"#);
+    for at in 1..3 {
+        it.submit(create(at, GPU));
+        created(&mut it, at);
+    }
+    it.submit(call(3, 1));
+    it.accept(3);
+    it.wait(2_000);
+    let both = task(4, r#"{"GPU": 2}"#).tenant("B");
+    assert_eq!(it.submit(both), ["preempt t2"]);
+    assert_eq!(it.preempted(2), ["retry t2 as 2"]);
+    // Others are looked for meanwhile, but the first does not come back.
+    assert_eq!(it.wait(2_000), NOTHING);
+    assert_eq!(it.finish(3), ["t3 finished", "preempt t1"]);
+    assert_eq!(it.preempted(1), ["retry t1 as 2", "start t4 on n0"]);
+}
+
+#[test]
 fn who_waits_for_something_else_has_nobody_leave() {
     let mut it = full_in_a_call();
     for at in 4..7 {
