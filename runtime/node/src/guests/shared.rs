@@ -30,7 +30,7 @@ use crate::guests::run;
 use crate::guests::secrets::Vault;
 use crate::history::{Failure, History, Outcome, Record};
 use crate::ledger::deadlock::WaitNumbers;
-use crate::ledger::{Ended, Ledger, Outbox, Pauses, Submission, SubmitError, Todo};
+use crate::ledger::{Ended, Ledger, Outbox, Pauses, Start, Submission, SubmitError, Todo};
 use crate::records::actor::ActorCell;
 use crate::records::actor_ref::ActorNode;
 use crate::records::ids::Ids;
@@ -239,7 +239,7 @@ impl Shared {
     }
 
     /// Does what is left to do. What comes of that is added to `more`.
-    fn carry_out_one(self: &Arc<Self>, todo: Todo, more: &mut Vec<Todo>) {
+    fn carry_out_one(self: &Arc<Self>, mut todo: Todo, more: &mut Vec<Todo>) {
         for cell in todo.stop {
             cell.cancel();
         }
@@ -283,18 +283,8 @@ impl Shared {
                 told.push((cell, is_there));
             }
         }
-        for start in todo.start {
-            let start = match self.others.get() {
-                Some(others) => others.hold_back(start),
-                None => Some(start),
-            };
-            let Some(start) = start else {
-                continue;
-            };
-            let shared = self.clone();
-            self.spawner
-                .spawn_with(start.weight(), |turn| run::start(shared, start, turn));
-        }
+        todo.trash.end_generations();
+        self.start_all(todo.start);
         drop(todo.trash);
         for (cell, is_there) in told {
             more.extend(self.made(&cell, is_there));
@@ -319,6 +309,22 @@ impl Shared {
         }
         if let Some(others) = self.others.get() {
             others.view_changed();
+        }
+    }
+
+    /// Runs these, but for calls of actors that have to wait: see `Exchange::hold_back`.
+    fn start_all(self: &Arc<Self>, starts: Vec<Start>) {
+        for start in starts {
+            let start = match self.others.get() {
+                Some(others) => others.hold_back(start),
+                None => Some(start),
+            };
+            let Some(start) = start else {
+                continue;
+            };
+            let shared = self.clone();
+            self.spawner
+                .spawn_with(start.weight(), |turn| run::start(shared, start, turn));
         }
     }
 

@@ -104,6 +104,13 @@ pub(crate) struct Trash {
     pub(super) waits: Vec<Blocked>,
 }
 
+impl Trash {
+    /// Frees what generations of actors have in memory, before somebody starts who got what they held.
+    pub(crate) fn end_generations(&mut self) {
+        self.generations.clear();
+    }
+}
+
 /// What another node is told.
 pub(crate) enum Outgoing {
     /// What its scheduler needs to know.
