@@ -155,6 +155,13 @@ impl Client {
         Ok(TaskHandle(cell))
     }
 
+    /// What it has submitted here and has not ended, without what that has started.
+    pub(crate) fn unended(&self) -> Vec<TaskHandle> {
+        let driver = &self.0.driver;
+        let cells = self.0.shared.ask(|ledger| ledger.submitted_by(driver));
+        cells.into_iter().map(TaskHandle).collect()
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
     }

@@ -142,6 +142,17 @@ fn a_service_that_is_told_to_stop_lets_its_requests_end_though_nobody_waits() {
 }
 
 #[test]
+fn a_handler_that_has_answered_comes_to_its_end_when_its_service_stops() {
+    let node = Node::start();
+    let at = detached(&node, &guest("web"), "127.0.0.1:0");
+    let answer = Connection::open(at).ask("GET /goes-on?ms=300", "");
+    assert_eq!(answer.body, "answered\n");
+    node.wasmrun(["service", "stop", "shop"]).ok();
+    let jobs = node.wasmrun(["list", "jobs"]).json(0);
+    assert_eq!(jobs["jobs"][0]["state"], "finished", "{jobs}");
+}
+
+#[test]
 fn a_command_ends_when_somebody_stops_its_service() {
     let node = Node::start();
     let service = Service::of_node(&node, &["--name", "shop"]);

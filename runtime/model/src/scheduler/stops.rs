@@ -138,7 +138,7 @@ impl Scheduler {
             let amounts = held.allocation.amounts();
             tenant.used(resource) < tenant.config().min_share.get(resource)
                 && self.tenants.may_give(task.tenant, &amounts, &given)
-                && self.is_awaited(resource, below, held.node)
+                && self.is_claimed(resource, below, held.node)
         };
         self.tenants.find(tenant).is_some_and(is_due)
     }
@@ -150,7 +150,7 @@ impl Scheduler {
     }
 
     /// Whether a task that a node could run waits for a resource: of a tenant, or of one that is part of it.
-    fn is_awaited(&self, resource: &ResourceName, by: TenantIx, node: NodeIx) -> bool {
+    fn is_claimed(&self, resource: &ResourceName, by: TenantIx, node: NodeIx) -> bool {
         let asks = |request: &Request| !request.amounts().get(resource).is_zero();
         let mut classes = self.classes.iter().map(|(_, class)| class);
         classes.any(|class| {

@@ -37,7 +37,7 @@ impl Ledger {
     pub(crate) fn end_work_of(&mut self, driver: &DriverId, todo: &mut Todo) {
         let mut of_driver = self.of_driver(driver);
         // Others' tasks are theirs to end: they hear of it too.
-        of_driver.retain(|task| !self.is_elsewheres(task) || self.is_running_call(task));
+        of_driver.retain(|task| !self.is_of_other(task) || self.is_running_call(task));
         let is_orphan = |task: &TaskId| match self.work(task) {
             Some(Work::Call(actor, _)) => {
                 let creation = self.cell(&actor.creation());

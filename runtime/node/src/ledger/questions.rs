@@ -30,6 +30,14 @@ impl Ledger {
         self.scheduler.of_driver(driver).collect()
     }
 
+    /// Those of a driver's tasks that it has submitted itself here, and that have not ended.
+    pub(crate) fn submitted_by(&self, driver: &DriverId) -> Vec<Arc<TaskCell>> {
+        let tasks = self.scheduler.of_driver(driver);
+        let entries = tasks.filter_map(|task| self.tasks.get(&task));
+        let own = entries.filter(|it| it.parent.is_none() && it.from.is_none());
+        own.map(|entry| entry.cell.clone()).collect()
+    }
+
     /// All tasks that have not ended.
     pub(crate) fn all(&self) -> Vec<TaskId> {
         self.tasks.values().map(|entry| entry.cell.id).collect()
@@ -171,13 +179,6 @@ impl Ledger {
     /// What a task has started, as far as it has not ended; others may stand beside that.
     pub(crate) fn children(&self, task: &TaskId) -> &[TaskId] {
         self.tasks.get(task).map_or(&[], |entry| &entry.children)
-    }
-
-    /// Whether another node has given a task to this one.
-    pub(crate) fn is_elsewheres(&self, task: &TaskId) -> bool {
-        self.tasks
-            .get(task)
-            .is_some_and(|entry| entry.from.is_some())
     }
 
     /// A task and all that it has started, and so on.

@@ -267,10 +267,17 @@ impl Service {
     /// As [`Service::drain`].
     pub(crate) async fn drain_async(mut self, patience: Duration) -> bool {
         self.leave();
-        match self.accepting.take() {
-            Some(accepting) => tokio::time::timeout(patience, accepting).await.is_ok(),
-            None => true,
-        }
+        let drained = async {
+            if let Some(accepting) = self.accepting.take() {
+                // One that has panicked is over, too.
+                let _ = accepting.await;
+            }
+            // A handler returns after its response has gone.
+            for handler in self.front.client().unended() {
+                handler.await;
+            }
+        };
+        tokio::time::timeout(patience, drained).await.is_ok()
     }
 }
 

@@ -96,6 +96,10 @@ impl Guest for Server {
                 thread::sleep(Duration::from_millis(number("ms")));
                 say(response, 200, "slept\n");
             }
+            "/goes-on" => {
+                say(response, 200, "answered\n");
+                thread::sleep(Duration::from_millis(number("ms")));
+            }
             "/env" => match std::env::var(parameter(query, "name")) {
                 Ok(value) => say(response, 200, &format!("{value}\n")),
                 Err(_) => say(response, 404, "not set\n"),
