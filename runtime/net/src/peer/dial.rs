@@ -66,17 +66,17 @@ struct Greeted {
     info: PeerInfo,
 }
 
-/// Keeps a peer connected for as long as both live.
+/// Keeps a peer connected for as long as both live, and until it is let go of: that may have been before this begins.
 pub(crate) async fn keep_connected(core: Arc<Core>, peer: Arc<PeerCore>) {
     let mut watch = peer.watch();
     let mut backoff = Backoff::default();
     loop {
-        if watch
-            .wait_for(|status| status.info.is_none())
-            .await
-            .is_err()
-            || core.is_closing()
-        {
+        let to_do = watch.wait_for(|status| status.is_closed || status.info.is_none());
+        let is_over = match to_do.await {
+            Ok(status) => status.is_closed,
+            Err(_) => true,
+        };
+        if is_over || core.is_closing() {
             return;
         }
         if !backoff.was_brief(&core.timing, Instant::now()) && dial(&core, &peer).await {
@@ -88,7 +88,7 @@ pub(crate) async fn keep_connected(core: Arc<Core>, peer: Arc<PeerCore>) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = peer.hurried() => {}
-            _ = watch.wait_for(|status| status.info.is_some()) => {
+            _ = watch.wait_for(|status| status.is_closed || status.info.is_some()) => {
                 backoff.connected(Instant::now());
             }
         }
@@ -141,7 +141,11 @@ pub(crate) async fn control(
         ConnectError::WeRefuse { address, why }
     };
     check_id(&connection, address, expected, &info)?;
-    let peer = core.peer(info.id).map_err(we_refuse)?;
+    let peer = match expected {
+        // One that was let go of meanwhile refuses it, and no other is to take its place.
+        Some(peer) => peer.clone(),
+        None => core.peer(info.id).map_err(we_refuse)?,
+    };
     let candidate = Candidate {
         connection: connection.clone(),
         nonce,
@@ -310,9 +314,21 @@ fn understand(
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
     use proptest::prelude::*;
+    use tokio::runtime::Handle;
+    use wasmrun_model::id::{Incarnation, NodeId};
 
     use super::*;
+    use crate::config::Limits;
+    use crate::identity::Authority;
+    use crate::peer::{Changes, Inbound, Me, Parts};
+    use crate::transport;
+    use crate::transport::tls::Tls;
+    use crate::wire::frame::{Batch, Failure};
+    use crate::wire::hello::Version;
 
     fn timing(min_ms: u64, max_ms: u64) -> Timing {
         Timing {
@@ -320,6 +336,64 @@ mod tests {
             backoff_max: Duration::from_millis(max_ms),
             ..Timing::default()
         }
+    }
+
+    /// What nothing is sent to.
+    struct Nobody;
+
+    impl Inbound for Nobody {
+        fn one_ways(&self, _: Arc<PeerCore>, _: Incarnation, _: Batch) -> BoxFuture<'static, ()> {
+            std::future::ready(()).boxed()
+        }
+
+        fn request(
+            &self,
+            _: Arc<PeerCore>,
+            _: Bytes,
+        ) -> BoxFuture<'static, Result<Bytes, Failure>> {
+            std::future::pending().boxed()
+        }
+    }
+
+    fn core() -> Arc<Core> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let authority = Authority::create(folder.path()).expect("the first one");
+        let id = NodeId::from_bytes([1; 16]);
+        let identity = authority.issue(Role::Node(id), Duration::from_secs(3600));
+        let tls = Tls::new(&identity.expect("issued")).expect("it fits");
+        let endpoint = || {
+            let address = ([127, 0, 0, 1], 0).into();
+            transport::endpoint(address, Handle::current()).expect("a free port")
+        };
+        Core::new(Parts {
+            me: Me {
+                cluster: authority.cluster(),
+                id,
+                incarnation: Incarnation::default(),
+                version: Version { major: 1, minor: 0 },
+                advertise: Vec::new(),
+            },
+            limits: Limits::default(),
+            timing: Timing::default(),
+            inbound: Arc::new(Nobody),
+            endpoint: endpoint(),
+            bulk_endpoint: endpoint(),
+            tls,
+            changes: Changes::new().0,
+            seed: 1,
+        })
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_was_forgotten_is_not_dialled() {
+        let core = core();
+        let peer = core.peer(NodeId::from_bytes([2; 16])).expect("a new one");
+        core.forget(peer.id);
+        // As where it is told of addresses at once with that, and begins to be dialled after its tasks were stopped.
+        let dialled = keep_connected(core.clone(), peer.clone());
+        assert!(dialled.now_or_never().is_some(), "it goes on");
+        assert!(core.known_peer(peer.id).is_none());
+        core.stop();
     }
 
     /// The longest waits after one failure, two, and so on.
