@@ -237,9 +237,8 @@ pub(super) async fn logged_in(
         access: Some(access),
         until_s: Some(now.saturating_add(lifetime.as_secs())),
     };
-    change(store, client, |known| known.log_in(client, &login, now)).await?;
-    tidy(store, now).await;
-    Ok(())
+    let logged_in = change(store, client, |known| known.log_in(client, &login, now));
+    logged_in.await.map(drop)
 }
 
 /// Somebody is to get a further certificate. Whether it may have one.

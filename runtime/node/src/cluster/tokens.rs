@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 use wasmrun_control::records::{self, Form, Record, RecordError};
 use wasmrun_control::{Condition, ControlStore, Error, Op, Txn};
 use wasmrun_model::access::Access;
@@ -127,6 +129,8 @@ pub(super) struct StoreEnroll {
     audit: Arc<Audit>,
     /// Those who need no token, if there are some.
     people: Option<People>,
+    /// Has the task that forgets clients, while there is one.
+    tidying: Mutex<JoinSet<()>>,
 }
 
 impl StoreEnroll {
@@ -139,6 +143,18 @@ impl StoreEnroll {
             store,
             audit,
             people,
+            tidying: Mutex::default(),
+        }
+    }
+
+    /// Forgets clients whose certificates have ended long ago, while the answer is on its way: with a slow store who
+    /// comes would be gone by then, and their token used up. What this misses the next login does.
+    fn tidy(&self) {
+        let mut tidying = self.tidying.lock();
+        while tidying.try_join_next().is_some() {}
+        if tidying.is_empty() {
+            let store = self.store.clone();
+            tidying.spawn(async move { clients::tidy(&*store, now_s()).await });
         }
     }
 
@@ -154,10 +170,13 @@ impl StoreEnroll {
             }
             error => Refused::Person(error.to_string()),
         })?;
+        // The provider may have taken its time.
+        self.check_audit()?;
         let lifetime = people.lifetime().min(LIFETIME);
         let store = self.store.as_ref();
         let known = clients::logged_in(store, person.client(), &access, lifetime).await;
         known.map_err(|error| unrecorded(&error))?;
+        self.tidy();
         Ok((access, lifetime))
     }
 
@@ -190,11 +209,9 @@ impl StoreEnroll {
     /// Lets somebody in, if the token does. With the name in the token.
     async fn admit(&self, applicant: &Applicant) -> Result<Admitted, Refused> {
         self.check_audit()?;
-        let store = self.store.as_ref();
-        let now_s = now_s();
-        let admitted = redeem(store, applicant, now_s).await?;
+        let admitted = redeem(self.store.as_ref(), applicant, now_s()).await?;
         if let (Role::Client(_), ..) = admitted {
-            clients::tidy(store, now_s).await;
+            self.tidy();
         }
         Ok(admitted)
     }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use parking_lot::Mutex;
 use wasmrun_control::{
     Embedded, EmbeddedConfig, Lease, LeaseId, Page, Range, Revision, TxnReply, Watch,
 };
@@ -150,6 +149,8 @@ async fn who_is_not_let_in_has_used_no_token_up() {
 struct Unheard {
     store: Arc<Embedded>,
     is_next: Mutex<bool>,
+    /// Says what is below a prefix.
+    lists: bool,
 }
 
 #[async_trait]
@@ -159,7 +160,10 @@ impl ControlStore for Unheard {
     }
 
     async fn range(&self, range: Range) -> Result<Page, Error> {
-        self.store.range(range).await
+        match self.lists {
+            true => self.store.range(range).await,
+            false => std::future::pending().await,
+        }
     }
 
     async fn txn(&self, txn: Txn) -> Result<TxnReply, Error> {
@@ -200,6 +204,7 @@ async fn a_key_comes_in_by_one_token_though_answers_are_lost_and_no_other_does()
     let store = Unheard {
         store: store.await.unwrap(),
         is_next: Mutex::new(false),
+        lists: true,
     };
     for (kind, key) in [(TokenKind::Client, 1), (TokenKind::Node, 2)] {
         let mine = applicant(&store, kind, key, None).await;
@@ -215,6 +220,24 @@ async fn a_key_comes_in_by_one_token_though_answers_are_lost_and_no_other_does()
         let refused = redeem(&store, &other, now_s()).await;
         assert!(matches!(refused, Err(Refused::Used)), "{refused:?}");
     }
+}
+
+#[tokio::test]
+async fn who_comes_in_does_not_wait_until_others_are_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Embedded::open(dir.path(), EmbeddedConfig::default());
+    let store = Arc::new(Unheard {
+        store: store.await.unwrap(),
+        is_next: Mutex::new(false),
+        lists: false,
+    });
+    let enroll = StoreEnroll::new(store.clone(), Arc::new(Audit::new(None)), None);
+    for key in [1, 2] {
+        let token = applicant(&*store, TokenKind::Client, key, None).await;
+        let redeemed = enroll.redeem(&token).await;
+        assert!(redeemed.is_ok(), "{redeemed:?}");
+    }
+    assert_eq!(enroll.tidying.lock().len(), 1, "one at a time");
 }
 
 #[test]
