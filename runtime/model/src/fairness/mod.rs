@@ -2,7 +2,8 @@
 //!
 //! Owns who is next: [`Tenants`] accounts what each tenant uses over the whole cluster, with all that are part of it, and
 //! keeps a [`ShareKey`] for each, whose order is the order of service among those that are part of the same; [`max_min`]
-//! divides one resource, [`Parts`] bytes in the tree. [`Quota`]s bound what a tenant may use at once.
+//! divides one resource, [`Parts`] bytes in the tree, and [`check_place`] leaves places for others. [`Quota`]s bound what a
+//! tenant may use at once.
 //! Must not: know tasks, queues or nodes' pools, read a clock, use floats.
 //!
 //! Invariants: a tenant's key depends on that tenant, those below it and the cluster's total alone, never on others, so
@@ -19,6 +20,7 @@ mod key;
 mod max_min;
 mod order;
 mod parts;
+mod places;
 mod policy;
 #[cfg(test)]
 mod properties;
@@ -44,6 +46,7 @@ pub use key::ShareKey;
 pub use max_min::max_min;
 pub use order::Seat;
 pub use parts::{Demands, Parts, Share};
+pub use places::{NoPlace, check_place};
 pub use policy::{ParsePolicyError, Policy};
 pub use quota::{Ask, AtQuota, BeyondQuota, Bound, Quota, TooManyWaiting};
 pub use ratio::{Ratio, Scale};

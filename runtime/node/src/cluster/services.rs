@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use wasmrun_control::records::{self, Form, Record, RecordError, SERVICES};
 use wasmrun_control::{Changes, ControlStore, Entry, Error, Event, Revision, Watch};
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::fairness::{NoPlace, TenantName, check_place};
 use wasmrun_model::id::NodeId;
 use wasmrun_model::resource::Request;
 use wasmrun_model::wire::{Bytes, Serve};
@@ -92,8 +92,8 @@ pub(crate) enum ServicesError {
     )]
     Sealed,
     /// There are too many.
-    #[error("a cluster has at most {most} services: stop one first", most = MOST_SERVICES)]
-    TooMany,
+    #[error("a cluster has at most {most} services, and {0}: stop one first", most = MOST_SERVICES)]
+    TooMany(NoPlace),
 }
 
 /// What the store has.
@@ -138,13 +138,7 @@ impl Services {
             return Err(ServicesError::TooLarge(bytes));
         }
         let key = record.key();
-        let is_full = {
-            let wanted = self.wanted.borrow();
-            wanted.len() >= MOST_SERVICES && !wanted.contains_key(&key)
-        };
-        if is_full {
-            return Err(ServicesError::TooMany);
-        }
+        self.check_place(&key)?;
         let mut generation = 1;
         let change = |entry: Option<&Entry>, _: bool| {
             if let Some(before) = read(entry)? {
@@ -164,6 +158,19 @@ impl Services {
         let key = records::service(&key.0, &key.1);
         watched::swap::<ServicesError>(&*self.store, &self.applied, key, change).await?;
         Ok(generation)
+    }
+
+    /// Whether there is a place for it, or it has one.
+    fn check_place(&self, key: &ServiceKey) -> Result<(), ServicesError> {
+        let wanted = self.wanted.borrow().clone();
+        if wanted.contains_key(key) {
+            return Ok(());
+        }
+        let mut counts = BTreeMap::<_, usize>::new();
+        for (tenant, _) in wanted.keys() {
+            *counts.entry(tenant.clone()).or_default() += 1;
+        }
+        check_place(MOST_SERVICES, &counts, &key.0).map_err(ServicesError::TooMany)
     }
 
     /// Has every node end a service, whose requests may take so long. False if there is none.
@@ -463,6 +470,29 @@ mod tests {
         there.remove(&key).await.unwrap();
         assert_eq!(there.get(&key), None);
         assert!(!there.end(&key, 7).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_tenant_leaves_services_for_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Embedded::open(dir.path(), EmbeddedConfig::default());
+        let services = Services::new(store.await.unwrap());
+        let all = (0..192).map(|at| {
+            let mut record = record(1);
+            record.serve.name = format!("s{at}");
+            (record.key(), Arc::new(record))
+        });
+        services.wanted.send_replace(Arc::new(all.collect()));
+        let refused = services.publish(record(1), |_| Ok(())).await;
+        let error = refused.expect_err("it has three quarters");
+        assert!(matches!(&error, ServicesError::TooMany(full) if full.most == 192));
+        assert!(error.to_string().contains("'t' has 192"), "{error}");
+        // What is there is replaced, and others have theirs.
+        let key =
+            |tenant: &str, name: &str| -> ServiceKey { (tenant.parse().unwrap(), name.to_owned()) };
+        for key in [key("t", "s0"), key("other", "s")] {
+            services.check_place(&key).unwrap();
+        }
     }
 
     #[tokio::test]

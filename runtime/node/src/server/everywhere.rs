@@ -182,8 +182,12 @@ impl Inner {
         if self.is_stopping() {
             return Err("the node is stopping".into());
         }
-        if services.len() >= MOST_SERVICES {
-            return Err(format!("a node has at most {MOST_SERVICES} services"));
+        // Those of this node alone have places of their own.
+        let others = services.values().filter(|it| it.record.is_some());
+        if others.count() >= MOST_SERVICES {
+            return Err(format!(
+                "a node has at most {MOST_SERVICES} services of its cluster"
+            ));
         }
         let started = self.start_service(key, answers, serve, &record.by);
         let mut running = started.map_err(|error| error.to_string())?;

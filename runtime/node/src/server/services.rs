@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use wasmrun_engine::Listener;
 use wasmrun_model::access::Tenants;
-use wasmrun_model::fairness::TenantName;
+use wasmrun_model::fairness::{TenantName, check_place};
 use wasmrun_model::id::{Digest, DriverId};
 use wasmrun_model::units::{ms, us};
 use wasmrun_model::wire::{List, Output, Refusal, RefusalKind, Response, Serve, ServiceRow};
@@ -35,7 +35,7 @@ use crate::serve::{
     acceptor,
 };
 
-/// How many services a node has at most.
+/// How many services a node has at most, and as many again of its cluster.
 pub(super) const MOST_SERVICES: usize = 256;
 
 /// The services of a node.
@@ -131,10 +131,17 @@ impl Session {
             running.module = serve.module;
             return Ok(self.inner.service_row(&key, running));
         }
-        if services.len() >= MOST_SERVICES {
-            let why = format_args!("a node has at most {MOST_SERVICES} services: stop one first");
-            return Err(refusal(RefusalKind::Usage, why));
+        let own = services.iter().filter(|(_, it)| it.record.is_none());
+        let mut counts = BTreeMap::<_, usize>::new();
+        for ((tenant, _), _) in own {
+            *counts.entry(tenant.clone()).or_default() += 1;
         }
+        check_place(MOST_SERVICES, &counts, &key.0).map_err(|full| {
+            let why = format_args!(
+                "a node has at most {MOST_SERVICES} services of its own, and {full}: stop one first"
+            );
+            refusal(RefusalKind::Usage, why)
+        })?;
         let started = self.inner.start_service(&key, answers, serve, &self.by);
         let mut running = started.map_err(|error| refusal(RefusalKind::Usage, error))?;
         running.session = (!serve.is_detached).then(|| self.client.driver());
