@@ -287,7 +287,7 @@ impl<'a> Nodes<'a> {
                 let rule = self.case.rule(number(&task));
                 assert!(self.case.may_run(at, &rule), "{task} runs at n{at}");
                 let held = self.schedulers[at]
-                    .held(&task)
+                    .assignment(&task)
                     .unwrap()
                     .allocation
                     .amounts();

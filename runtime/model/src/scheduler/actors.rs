@@ -15,7 +15,7 @@ use super::record::{Doom, Owner, Sequence, TaskIx};
 use super::{Effect, Scheduler};
 use crate::id::{ActorId, NodeId, TaskId};
 use crate::resource::{Amount, ResourceName};
-use crate::task::{Attempt, FailureKind, Held, Phase, Place, TaskKind, TaskState};
+use crate::task::{Assignment, Attempt, FailureKind, Phase, Place, TaskKind, TaskState};
 
 /// What is known of actors.
 #[derive(Debug, Default)]
@@ -250,11 +250,12 @@ impl Scheduler {
     }
 
     /// The CPU that living actors have, of the node or bundle of which `held` is.
-    pub(super) fn cpu_of_actors(&self, held: &Held) -> Amount {
+    pub(super) fn cpu_of_actors(&self, assignment: &Assignment) -> Amount {
         let living = self.actors.known.iter().filter(|(_, it)| it.node.is_some());
         let creations = living.filter_map(|(id, _)| self.creation_of(id));
-        let creations = creations.filter_map(|ix| self.tasks[ix].state().held());
-        let there = creations.filter(|it| (it.node, it.bundle) == (held.node, held.bundle));
+        let creations = creations.filter_map(|ix| self.tasks[ix].state().assignment());
+        let there =
+            creations.filter(|it| (it.node, it.bundle) == (assignment.node, assignment.bundle));
         let parts = there.filter_map(|it| it.allocation.get(&ResourceName::CPU));
         Amount::from_steps(parts.map(|part| part.amount().steps()).sum())
     }

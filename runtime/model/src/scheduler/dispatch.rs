@@ -12,7 +12,7 @@ use crate::cluster::{Basis, Choice, NodeIx, Strategy};
 use crate::fairness::{Ask, TenantIx};
 use crate::id::GroupId;
 use crate::resource::{Amount, NodeResources, Request, ResourceName};
-use crate::task::{Held, Phase, TaskKind, TaskState};
+use crate::task::{Assignment, Phase, TaskKind, TaskState};
 
 /// Where a task would start.
 #[derive(Debug, Clone, Copy)]
@@ -177,32 +177,33 @@ impl Scheduler {
 
     /// Where a blocked task gets its CPU back: where the rest of what it holds is.
     fn resuming_spot(&self, task: TaskIx) -> Option<Spot> {
-        let held = self.tasks[task]
+        let assignment = self.tasks[task]
             .state()
-            .held()
+            .assignment()
             .expect("a blocked task holds");
-        let cpu = self.request_of(task, held).cpu_part();
-        let fits = match held.bundle {
-            Some(at) => self.groups.can_acquire(held.node, at, &cpu),
+        let cpu = self.request_of(task, assignment).cpu_part();
+        let fits = match assignment.bundle {
+            Some(at) => self.groups.can_acquire(assignment.node, at, &cpu),
             // Whatever is kept there: who waits for more may wait for what this task holds.
-            None => self.own_resources(held.node).can_acquire(&cpu),
+            None => self.own_resources(assignment.node).can_acquire(&cpu),
         };
         // Who has its turn beyond a quota goes on without.
-        let fits = fits || !self.may_get(held, &cpu) || self.lacks_quota(task, held, &cpu);
+        let fits =
+            fits || !self.may_get(assignment, &cpu) || self.lacks_quota(task, assignment, &cpu);
         fits.then_some(Spot {
-            node: held.node,
-            bundle: held.bundle,
-            alternative: held.alternative.into(),
+            node: assignment.node,
+            bundle: assignment.bundle,
+            alternative: assignment.alternative.into(),
         })
     }
 
     /// Whether a blocked task has no room for its CPU under a quota.
-    pub(super) fn lacks_quota(&self, task: TaskIx, held: &Held, cpu: &Request) -> bool {
+    pub(super) fn lacks_quota(&self, task: TaskIx, assignment: &Assignment, cpu: &Request) -> bool {
         let ask = Ask {
             amounts: Some(cpu.amounts()),
             needs_sandbox: false,
         };
-        let is_bounded = held.bundle.is_none() && self.tenants.has_quotas();
+        let is_bounded = assignment.bundle.is_none() && self.tenants.has_quotas();
         is_bounded
             && self
                 .tenants
@@ -213,16 +214,16 @@ impl Scheduler {
     /// Whether the CPU that a blocked task gave back may come free again while it waits: not where
     /// actors have it for as long as they live, which may be until this very task ends, or where the
     /// node has less than it had. A CPU is a share of time: to go on without one takes it from nobody.
-    pub(super) fn may_get(&self, held: &Held, cpu: &Request) -> bool {
-        let total = match held.bundle {
-            Some(at) => self.groups.total(held.node, at),
-            None => self.own_resources(held.node).total(),
+    pub(super) fn may_get(&self, assignment: &Assignment, cpu: &Request) -> bool {
+        let total = match assignment.bundle {
+            Some(at) => self.groups.total(assignment.node, at),
+            None => self.own_resources(assignment.node).total(),
         };
         let (total, wanted) = (
             total.get(&ResourceName::CPU).steps(),
             cpu.amounts().get(&ResourceName::CPU).steps(),
         );
-        let of_actors = self.cpu_of_actors(held).steps();
+        let of_actors = self.cpu_of_actors(assignment).steps();
         wanted <= total.saturating_sub(of_actors)
     }
 
@@ -245,8 +246,8 @@ impl Scheduler {
     }
 
     /// What a task that holds something asked for.
-    pub(super) fn request_of(&self, task: TaskIx, held: &Held) -> &Request {
-        &self.tasks[task].terms.rule.alternatives[usize::from(held.alternative)]
+    pub(super) fn request_of(&self, task: TaskIx, assignment: &Assignment) -> &Request {
+        &self.tasks[task].terms.rule.alternatives[usize::from(assignment.alternative)]
     }
 
     /// Starts the first task of a lane.
@@ -274,7 +275,7 @@ impl Scheduler {
             let home = self.classes.of_rule(&terms.rule, self.tasks[task].kind);
             self.reclassify(task, home);
         }
-        let held = Box::new(Held {
+        let assignment = Box::new(Assignment {
             node: spot.node,
             bundle: spot.bundle,
             alternative: u16::try_from(spot.alternative).expect("few alternatives"),
@@ -293,18 +294,18 @@ impl Scheduler {
         if let Some(module) = &terms.rule.module {
             self.cluster.module_started(spot.node, *module);
         }
-        self.begin(task, held);
+        self.begin(task, assignment);
     }
 
     /// A task has all that it asked for: its executor gets it.
-    pub(super) fn begin(&mut self, ix: TaskIx, held: Box<Held>) {
-        let node = held.node;
+    pub(super) fn begin(&mut self, ix: TaskIx, assignment: Box<Assignment>) {
+        let node = assignment.node;
         self.tasks[ix].began = self.now;
         self.change(
             ix,
             match self.config.accepts_all {
-                true => TaskState::Running(held),
-                false => TaskState::Dispatching(held),
+                true => TaskState::Running(assignment),
+                false => TaskState::Dispatching(assignment),
             },
         );
         self.tasks.expect(ix);
@@ -352,40 +353,40 @@ impl Scheduler {
     fn resume(&mut self, ix: TaskIx) {
         let task = &self.tasks[ix];
         let (id, attempt, tenant, terms) = (task.id, task.attempt, task.tenant, task.terms.clone());
-        let held = task.state().held().expect("it is blocked");
-        let request = &terms.rule.alternatives[usize::from(held.alternative)];
+        let assignment = task.state().assignment().expect("it is blocked");
+        let request = &terms.rule.alternatives[usize::from(assignment.alternative)];
         let cpu = request.cpu_part();
-        let lacks_quota = self.lacks_quota(ix, held, &cpu);
-        let TaskState::Blocked { held, .. } = self.tasks.state_mut(ix) else {
+        let lacks_quota = self.lacks_quota(ix, assignment, &cpu);
+        let TaskState::Blocked { assignment, .. } = self.tasks.state_mut(ix) else {
             panic!("task {id} resumes, so it was blocked");
         };
-        held.lacks_cpu = lacks_quota
-            || match held.bundle {
-                Some(at) => !self.groups.can_acquire(held.node, at, &cpu),
+        assignment.lacks_cpu = lacks_quota
+            || match assignment.bundle {
+                Some(at) => !self.groups.can_acquire(assignment.node, at, &cpu),
                 None => {
-                    let resources = self.cluster.own(held.node).expect("an own node");
+                    let resources = self.cluster.own(assignment.node).expect("an own node");
                     !resources.can_acquire(&cpu)
                 }
             };
-        match held.bundle {
-            _ if held.lacks_cpu => {}
+        match assignment.bundle {
+            _ if assignment.lacks_cpu => {}
             Some(at) => {
-                let allocation = &mut held.allocation;
+                let allocation = &mut assignment.allocation;
                 self.groups
-                    .reacquire_cpu(held.node, at, request, allocation);
+                    .reacquire_cpu(assignment.node, at, request, allocation);
             }
             None => {
-                let resources = self.cluster.own_mut(held.node);
-                let got = resources.reacquire_cpu(request, &mut held.allocation);
+                let resources = self.cluster.own_mut(assignment.node);
+                let got = resources.reacquire_cpu(request, &mut assignment.allocation);
                 got.expect("what was seen to fit");
             }
         }
-        if !held.lacks_cpu && held.bundle.is_none() {
+        if !assignment.lacks_cpu && assignment.bundle.is_none() {
             self.tenants.charge(tenant, cpu.amounts());
         }
         self.keys.note(tenant);
         self.change_with(ix, |state| match state {
-            TaskState::Blocked { held, .. } => TaskState::Running(held),
+            TaskState::Blocked { assignment, .. } => TaskState::Running(assignment),
             other => other,
         });
         self.note_resumed(ix);

@@ -338,11 +338,11 @@ impl Scheduler {
                 Waits::Arguments(lacking.map(|arg| arg.object).collect())
             }
             TaskState::Ready => self.why_ready(ix),
-            TaskState::Dispatching(held) | TaskState::Running(held) => Waits::Nothing {
-                node: name(held.node),
+            TaskState::Dispatching(assignment) | TaskState::Running(assignment) => Waits::Nothing {
+                node: name(assignment.node),
             },
-            TaskState::Blocked { held, on } => {
-                let node = name(held.node);
+            TaskState::Blocked { assignment, on } => {
+                let node = name(assignment.node);
                 match on {
                     BlockedOn::Others => Waits::Others { node },
                     BlockedOn::Cpu => Waits::Cpu { node },

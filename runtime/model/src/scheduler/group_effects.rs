@@ -9,7 +9,7 @@ use super::{Effect, Scheduler};
 use crate::cluster::NodeIx;
 use crate::group::{CoordinatorEffect, GroupAnswer, GroupMessage, ParticipantEffect};
 use crate::id::{GroupId, NodeId};
-use crate::task::{Held, Phase};
+use crate::task::{Assignment, Phase};
 
 impl Scheduler {
     /// Does what both sides of reservations want, until nothing is left to do here.
@@ -140,10 +140,10 @@ impl Scheduler {
         let why = self.groups.lost.unwrap_or(Reason::GroupRemoved)(group);
         for phase in [Phase::Dispatching, Phase::Running, Phase::Blocked] {
             for ix in self.members(group, phase) {
-                let held = self.tasks[ix].state().held();
+                let assignment = self.tasks[ix].state().assignment();
                 let is_in_it =
-                    |held: &Held| held.node == node && held.bundle == Some((group, bundle));
-                if held.is_some_and(is_in_it) {
+                    |it: &Assignment| it.node == node && it.bundle == Some((group, bundle));
+                if assignment.is_some_and(is_in_it) {
                     self.doom(ix, Phase::Failed, Some(why.clone()));
                 }
             }

@@ -146,38 +146,38 @@ fn check_resources(scheduler: &Scheduler) {
                     .add(&task.terms.rule.alternatives[usize::from(task.counts_as)]);
             }
         }
-        let Some(held) = task.state().held() else {
+        let Some(assignment) = task.state().assignment() else {
             continue;
         };
         with_executors += u32::from(Wants::of(task.kind) == Wants::Start);
-        let amounts = held.allocation.amounts();
-        let mut asked = task.terms.rule.alternatives[usize::from(held.alternative)]
+        let amounts = assignment.allocation.amounts();
+        let mut asked = task.terms.rule.alternatives[usize::from(assignment.alternative)]
             .amounts()
             .clone();
-        if task.phase() == Phase::Blocked || held.lacks_cpu {
+        if task.phase() == Phase::Blocked || assignment.lacks_cpu {
             asked.remove(&ResourceName::CPU);
         }
         assert_eq!(amounts, asked, "what task {} holds", task.id);
-        if held.bundle.is_none() {
+        if assignment.bundle.is_none() {
             let tenant = scheduler.tenants.get(task.tenant).name().clone();
             let used = usage.entry(tenant).or_default();
             used.add(&amounts).expect("small amounts");
         }
-        if let Some(bundle) = held.bundle {
+        if let Some(bundle) = assignment.bundle {
             if amounts.is_empty() {
                 // Its bundle may be gone while an executor stops it.
                 continue;
             }
-            let inside = held_in.entry((held.node, bundle)).or_default();
+            let inside = held_in.entry((assignment.node, bundle)).or_default();
             inside.add(&amounts).expect("small amounts");
             continue;
         }
         held_on
-            .entry(held.node)
+            .entry(assignment.node)
             .or_default()
             .add(&amounts)
             .expect("small amounts");
-        count_ids(&mut ids, held.node, &held.allocation);
+        count_ids(&mut ids, assignment.node, &assignment.allocation);
     }
     assert_eq!(with_executors, scheduler.with_executors);
     for owned in scheduler.groups.owned.values() {
@@ -293,17 +293,17 @@ fn check_nothing_idles(scheduler: &Scheduler) {
         if !task.is_in_line {
             continue;
         }
-        if let TaskState::Blocked { held, .. } = task.state() {
-            let cpu = scheduler.request_of(ix, held).cpu_part();
-            if scheduler.lacks_quota(ix, held, &cpu) {
+        if let TaskState::Blocked { assignment, .. } = task.state() {
+            let cpu = scheduler.request_of(ix, assignment).cpu_part();
+            if scheduler.lacks_quota(ix, assignment, &cpu) {
                 continue;
             }
-            let own = scheduler.cluster.own(held.node).expect("an own node");
-            let is_free = match held.bundle {
-                Some(at) => scheduler.groups.can_acquire(held.node, at, &cpu),
+            let own = scheduler.cluster.own(assignment.node).expect("an own node");
+            let is_free = match assignment.bundle {
+                Some(at) => scheduler.groups.can_acquire(assignment.node, at, &cpu),
                 None => own.can_acquire(&cpu),
             };
-            let is_free = is_free || !scheduler.may_get(held, &cpu);
+            let is_free = is_free || !scheduler.may_get(assignment, &cpu);
             assert!(!is_free, "task {} could go on", task.id);
             continue;
         }

@@ -353,11 +353,11 @@ impl Scheduler {
     /// What ran on a node here is tried again, what was bound to it is placed anew.
     fn own_node_lost(&mut self, node: NodeIx) {
         for phase in [Phase::Dispatching, Phase::Running, Phase::Blocked] {
-            let held = |ix: &TaskIx| {
-                let held = self.tasks[*ix].state().held();
-                held.is_some_and(|held| held.node == node)
+            let is_there = |ix: &TaskIx| {
+                let assignment = self.tasks[*ix].state().assignment();
+                assignment.is_some_and(|assignment| assignment.node == node)
             };
-            let lost: Vec<TaskIx> = self.tasks.in_phase(phase).filter(held).collect();
+            let lost: Vec<TaskIx> = self.tasks.in_phase(phase).filter(is_there).collect();
             for ix in lost {
                 self.lost(ix);
             }

@@ -233,9 +233,9 @@ impl Scheduler {
         there.filter_map(move |ix| {
             let task = &self.tasks[ix];
             let is_actor = matches!(task.kind, TaskKind::Actor(_));
-            let held = task.state().held();
-            let held = held.filter(|it| is_actor && it.bundle.is_none())?;
-            let part = held.allocation.get(&ResourceName::CPU)?;
+            let assignment = task.state().assignment();
+            let assignment = assignment.filter(|it| is_actor && it.bundle.is_none())?;
+            let part = assignment.allocation.get(&ResourceName::CPU)?;
             Some((task.tenant, part.amount()))
         })
     }

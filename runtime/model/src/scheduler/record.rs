@@ -11,7 +11,7 @@ use super::class::ClassIx;
 use super::explain::Reason;
 use crate::fairness::TenantIx;
 use crate::id::{DriverId, JobId, NodeId, TaskId};
-use crate::task::{Argument, Attempt, Held, Phase, TaskKind, TaskState, Terms};
+use crate::task::{Argument, Assignment, Attempt, Phase, TaskKind, TaskState, Terms};
 
 /// The slot of a live task. Reused when the task has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,7 +57,7 @@ pub(crate) struct Gone {
     pub phase: Phase,
     pub is_in_line: bool,
     /// What it held.
-    pub held: Option<Box<Held>>,
+    pub assignment: Option<Box<Assignment>>,
 }
 
 /// What a new task's record starts with.

@@ -153,12 +153,12 @@ impl Scheduler {
         let tasks = phases.into_iter().flat_map(|it| self.tasks.in_phase(it));
         let holders = tasks.filter_map(|ix| {
             let task = &self.tasks[ix];
-            let held = task.state().held()?;
-            let amounts = match held.bundle {
-                None => held.allocation.amounts(),
+            let assignment = task.state().assignment()?;
+            let amounts = match assignment.bundle {
+                None => assignment.allocation.amounts(),
                 Some(_) => ResourceSet::default(),
             };
-            (held.node == own && Wants::of(task.kind) == Wants::Start).then(|| Holding {
+            (assignment.node == own && Wants::of(task.kind) == Wants::Start).then(|| Holding {
                 task: task.id,
                 attempt: task.attempt,
                 is_actor: matches!(task.kind, TaskKind::Actor(_)),

@@ -15,7 +15,9 @@ use crate::cluster::{NodeIx, Strategy};
 use crate::fairness::TenantIx;
 use crate::id::{DriverId, TaskId};
 use crate::resource::{Bundle, NodeResources, ResourceName, ResourceSet};
-use crate::task::{self, Attempt, BlockedOn, FailureKind, Held, Phase, Rule, TaskKind, TaskState};
+use crate::task::{
+    self, Assignment, Attempt, BlockedOn, FailureKind, Phase, Rule, TaskKind, TaskState,
+};
 
 /// Where a task holds something: of a node, or of a bundle there.
 pub(super) type Place = (NodeIx, Option<BundleRef>);
@@ -44,7 +46,7 @@ impl Scheduler {
     /// The executor has a task that it was given.
     pub(super) fn accept(&mut self, ix: TaskIx) {
         self.change_with(ix, |state| match state {
-            TaskState::Dispatching(held) => TaskState::Running(held),
+            TaskState::Dispatching(assignment) => TaskState::Running(assignment),
             other => other,
         });
     }
@@ -64,8 +66,8 @@ impl Scheduler {
             // Its owner numbers the attempts.
             return self.end_with(ix, Phase::Cancelled, Outcome::HandedBack, None);
         }
-        let held = self.tasks[ix].state().held();
-        let node = held.expect("a dispatched task holds").node;
+        let assignment = self.tasks[ix].state().assignment();
+        let node = assignment.expect("a dispatched task holds").node;
         // The refused attempt may still answer late; the next one is another.
         self.give_back(ix);
         self.tasks[ix].attempt = attempt.next();
@@ -163,27 +165,27 @@ impl Scheduler {
     pub(super) fn give_cpu_back(&mut self, ix: TaskIx, on: BlockedOn) {
         let task = &self.tasks[ix];
         let (tenant, terms) = (task.tenant, task.terms.clone());
-        let TaskState::Running(held) = self.tasks.state_mut(ix) else {
+        let TaskState::Running(assignment) = self.tasks.state_mut(ix) else {
             unreachable!("it runs");
         };
-        let node = held.node;
-        let request = &terms.rule.alternatives[usize::from(held.alternative)];
+        let node = assignment.node;
+        let request = &terms.rule.alternatives[usize::from(assignment.alternative)];
         let resources = self.cluster.own_mut(node);
-        let had_cpu = !std::mem::take(&mut held.lacks_cpu);
-        match held.bundle {
+        let had_cpu = !std::mem::take(&mut assignment.lacks_cpu);
+        match assignment.bundle {
             _ if !had_cpu => {}
             Some(at) => {
-                let allocation = &mut held.allocation;
+                let allocation = &mut assignment.allocation;
                 self.groups.release_cpu(resources, node, at, allocation);
             }
-            None => resources.release_cpu(&mut held.allocation),
+            None => resources.release_cpu(&mut assignment.allocation),
         }
-        if had_cpu && held.bundle.is_none() {
+        if had_cpu && assignment.bundle.is_none() {
             self.tenants.refund(tenant, request.cpu_part().amounts());
         }
         self.has_given_back(tenant);
         self.change_with(ix, |state| match state {
-            TaskState::Running(held) => TaskState::Blocked { held, on },
+            TaskState::Running(assignment) => TaskState::Blocked { assignment, on },
             other => other,
         });
         self.wake(node);
@@ -219,19 +221,21 @@ impl Scheduler {
 
     /// The class in whose line a blocked task waits for its CPU.
     pub(super) fn resuming_class(&mut self, ix: TaskIx) -> ClassIx {
-        let TaskState::Blocked { held, on } = self.tasks[ix].state() else {
+        let TaskState::Blocked { assignment, on } = self.tasks[ix].state() else {
             unreachable!("it is blocked");
         };
         let wants = match on {
             BlockedOn::Pause => Wants::Continue,
             BlockedOn::Others | BlockedOn::Cpu | BlockedOn::Nothing => Wants::Resume,
         };
-        let cpu = self.request_of(ix, held).cpu_part();
-        let bound = Some(held.node);
-        let strategy = held.bundle.map(|(group, bundle)| Strategy::PlacementGroup {
-            group,
-            bundle: Some(bundle),
-        });
+        let cpu = self.request_of(ix, assignment).cpu_part();
+        let bound = Some(assignment.node);
+        let strategy = assignment
+            .bundle
+            .map(|(group, bundle)| Strategy::PlacementGroup {
+                group,
+                bundle: Some(bundle),
+            });
         let rule = Rule {
             strategy: strategy.unwrap_or_default(),
             ..Rule::of(cpu)
@@ -258,7 +262,7 @@ impl Scheduler {
     /// is nobody else's before that.
     pub(super) fn doom(&mut self, ix: TaskIx, phase: Phase, why: Option<Reason>) {
         let task = &self.tasks[ix];
-        let Some(held) = task.state().held() else {
+        let Some(assignment) = task.state().assignment() else {
             return self.end(ix, phase, why);
         };
         if task.doom.is_some() {
@@ -268,7 +272,7 @@ impl Scheduler {
         let stop = Effect::Stop {
             task: task.id,
             attempt: task.attempt,
-            node: held.node,
+            node: assignment.node,
         };
         if !self.may_outlive_doom(ix) {
             self.leave_line(ix);
@@ -334,7 +338,7 @@ impl Scheduler {
         let class = self.tasks[ix].class;
         self.leave_line(ix);
         if !has_heir {
-            self.release_held(ix);
+            self.release_assignment(ix);
         }
         self.call_ended(ix);
         let call = self.call(ix);
@@ -343,11 +347,11 @@ impl Scheduler {
             attempt,
             owner,
             tenant,
-            held,
+            assignment,
             ..
         } = self.remove(ix, phase);
-        if let Some(held) = held.filter(|_| has_heir) {
-            self.leave(class, tenant, held);
+        if let Some(assignment) = assignment.filter(|_| has_heir) {
+            self.leave(class, tenant, assignment);
         }
         match owner {
             Owner::Here => self.effects.push_back(Effect::Ended {
@@ -387,19 +391,19 @@ impl Scheduler {
     /// A task in an executor gives back what it holds and may be placed again.
     pub(super) fn release(&mut self, ix: TaskIx) {
         self.leave_line(ix);
-        self.release_held(ix);
+        self.release_assignment(ix);
         self.change(ix, TaskState::Placeable(task::Place::Undecided));
         self.call_ended(ix);
     }
 
     /// A dispatched task gives back what it was to hold and is ready again. It is in no line yet.
     fn give_back(&mut self, ix: TaskIx) {
-        self.release_held(ix);
+        self.release_assignment(ix);
         self.change(ix, TaskState::Ready);
     }
 
     /// Gives back what a task holds, if anything, and wakes who waits for that.
-    fn release_held(&mut self, ix: TaskIx) {
+    fn release_assignment(&mut self, ix: TaskIx) {
         let task = &self.tasks[ix];
         let mut holder = Holder {
             tenant: task.tenant,
@@ -408,30 +412,30 @@ impl Scheduler {
             // Its CPU was given back when it was blocked.
             has_cpu: task.phase() != Phase::Blocked,
         };
-        let (TaskState::Dispatching(held)
-        | TaskState::Running(held)
-        | TaskState::Blocked { held, .. }) = self.tasks.state_mut(ix)
+        let (TaskState::Dispatching(assignment)
+        | TaskState::Running(assignment)
+        | TaskState::Blocked { assignment, .. }) = self.tasks.state_mut(ix)
         else {
             return;
         };
-        holder.has_cpu &= !held.lacks_cpu;
-        let held = Held {
-            allocation: std::mem::take(&mut held.allocation),
-            ..**held
+        holder.has_cpu &= !assignment.lacks_cpu;
+        let assignment = Assignment {
+            allocation: std::mem::take(&mut assignment.allocation),
+            ..**assignment
         };
-        self.return_held(holder, held);
+        self.return_assignment(holder, assignment);
     }
 
     /// Gives back what was held, and wakes who waits for that.
-    pub(super) fn return_held(&mut self, holder: Holder, held: Held) {
+    pub(super) fn return_assignment(&mut self, holder: Holder, assignment: Assignment) {
         let Holder { tenant, rule, .. } = holder;
-        let Held {
+        let Assignment {
             node,
             bundle,
             alternative,
             allocation,
             ..
-        } = held;
+        } = assignment;
         let request = &rule.alternatives[usize::from(alternative)];
         match (bundle, holder.has_cpu) {
             // Its group is charged for.
@@ -495,15 +499,15 @@ impl Scheduler {
             return false;
         }
         let rule = &task.terms.rule;
-        let held = holders.iter().filter_map(|holder| self.held(holder));
+        let assignments = holders.iter().filter_map(|holder| self.assignment(holder));
         let mut places: BTreeMap<Place, ResourceSet> = BTreeMap::new();
-        for held in held {
-            let place = (held.node, held.bundle);
+        for assignment in assignments {
+            let place = (assignment.node, assignment.bundle);
             // Too much to be counted is more than enough.
             let _ = places
                 .entry(place)
                 .or_default()
-                .add(&held.allocation.amounts());
+                .add(&assignment.allocation.amounts());
         }
         let would_fit = |(place, held): (&Place, &ResourceSet)| {
             let available = self.available_at(*place, &rule.strategy);
@@ -546,8 +550,8 @@ impl Scheduler {
     }
 
     /// What a task with an executor holds.
-    pub fn held(&self, task: &TaskId) -> Option<&Held> {
+    pub fn assignment(&self, task: &TaskId) -> Option<&Assignment> {
         let ix = self.tasks.find(task)?;
-        self.tasks[ix].state().held()
+        self.tasks[ix].state().assignment()
     }
 }

@@ -120,7 +120,7 @@ impl Scheduler {
     pub(super) fn is_wanted_to_stop(&self, ix: TaskIx) -> bool {
         let task = &self.tasks[ix];
         let stops = self.stops_of(ix).filter(|it| it.is_due);
-        let (Some(stops), Some(held)) = (stops, task.state().held()) else {
+        let (Some(stops), Some(assignment)) = (stops, task.state().assignment()) else {
             return false;
         };
         let PausedFor::Minimum {
@@ -135,10 +135,10 @@ impl Scheduler {
         let is_due = |below: TenantIx| {
             let tenant = self.tenants.get(below);
             let given = self.tenants.given_to(below);
-            let amounts = held.allocation.amounts();
+            let amounts = assignment.allocation.amounts();
             tenant.used(resource) < tenant.config().min_share.get(resource)
                 && self.tenants.may_give(task.tenant, &amounts, &given)
-                && self.is_claimed(resource, below, held.node)
+                && self.is_claimed(resource, below, assignment.node)
         };
         self.tenants.find(tenant).is_some_and(is_due)
     }

@@ -10,7 +10,7 @@ use super::class::{ClassIx, Gate, Wants};
 use super::record::TaskIx;
 use super::running::Holder;
 use crate::fairness::TenantIx;
-use crate::task::{Held, TaskState};
+use crate::task::{Assignment, TaskState};
 
 /// What a task held that has ended: nobody's until it is looked who starts, or until the next event.
 #[derive(Debug)]
@@ -18,14 +18,14 @@ pub(super) struct Estate {
     class: ClassIx,
     lane: TenantIx,
     tenant: TenantIx,
-    held: Box<Held>,
+    assignment: Box<Assignment>,
 }
 
 impl Scheduler {
     /// Whether the first of the line of a task that ends is the next to start, and would get just what that one holds.
     pub(super) fn has_heir(&self, ix: TaskIx) -> bool {
         let task = &self.tasks[ix];
-        let (TaskState::Running(held), [own]) = (task.state(), &self.own[..]) else {
+        let (TaskState::Running(assignment), [own]) = (task.state(), &self.own[..]) else {
             return false;
         };
         // Nobody else waits, and this one waits for just what is held.
@@ -38,24 +38,25 @@ impl Scheduler {
             && class.rule().alternatives.len() == 1
             && class.only_lane() == Some(lane);
         let heir = class.head(lane).filter(|_| is_next);
-        let is_plain = held.bundle.is_none() && !held.lacks_cpu && held.node == *own;
+        let is_plain =
+            assignment.bundle.is_none() && !assignment.lacks_cpu && assignment.node == *own;
         // Nor is it the time of those who have other claims.
         is_plain
             && heir.is_some_and(|(_, heir)| self.tasks[heir].tenant == task.tenant)
             && !self.tenants.is_above_quota(task.tenant)
             && self.starving.is_idle()
             && self.groups.is_idle()
-            && self.cluster[*own].passes_on(&held.allocation)
+            && self.cluster[*own].passes_on(&assignment.allocation)
     }
 
     /// Keeps what a task held that has ended, and that has an heir.
-    pub(super) fn leave(&mut self, class: ClassIx, tenant: TenantIx, held: Box<Held>) {
+    pub(super) fn leave(&mut self, class: ClassIx, tenant: TenantIx, assignment: Box<Assignment>) {
         let lane = self.lane_of_tenant(tenant);
         self.estate = Some(Estate {
             class,
             lane,
             tenant,
-            held,
+            assignment,
         });
     }
 
@@ -70,7 +71,7 @@ impl Scheduler {
         let heir = heir.expect("it was there, and nothing has happened since");
         self.close_if_empty(estate.class);
         self.uncount(heir);
-        self.begin(heir, estate.held);
+        self.begin(heir, estate.assignment);
     }
 
     /// Something else happens: gives back what is kept for an heir, so that all are asked who it is for.
@@ -84,6 +85,6 @@ impl Scheduler {
             needs_slot: true,
             has_cpu: true,
         };
-        self.return_held(holder, *estate.held);
+        self.return_assignment(holder, *estate.assignment);
     }
 }

@@ -401,10 +401,10 @@ impl Table {
             }
         }
         let task = &mut self[ix];
-        let held = match std::mem::replace(&mut task.state, TaskState::Infeasible) {
-            TaskState::Dispatching(held)
-            | TaskState::Running(held)
-            | TaskState::Blocked { held, .. } => Some(held),
+        let assignment = match std::mem::replace(&mut task.state, TaskState::Infeasible) {
+            TaskState::Dispatching(assignment)
+            | TaskState::Running(assignment)
+            | TaskState::Blocked { assignment, .. } => Some(assignment),
             _ => None,
         };
         let gone = Gone {
@@ -414,7 +414,7 @@ impl Table {
             tenant: task.tenant,
             phase,
             is_in_line: task.is_in_line,
-            held,
+            assignment,
         };
         // Dropped where it is: a record is too large to be moved for nothing.
         self.tasks.clear(at);

@@ -181,12 +181,12 @@ impl Scheduler {
         for phase in [Phase::Dispatching, Phase::Running, Phase::Blocked] {
             for ix in self.tasks.in_phase(phase) {
                 let task = &self.tasks[ix];
-                let held = task.state().held().expect("it is with an executor");
-                if held.bundle.is_some() {
+                let assignment = task.state().assignment().expect("it is with an executor");
+                if assignment.bundle.is_some() {
                     continue;
                 }
-                let on = nodes.entry(held.node).or_default();
-                on.add(&held.allocation);
+                let on = nodes.entry(assignment.node).or_default();
+                on.add(&assignment.allocation);
                 let is_spared =
                     task.terms.no_preempt && self.tenants.allows_no_preempt(task.tenant);
                 // A call holds nothing: it has its actor's.
@@ -199,7 +199,7 @@ impl Scheduler {
                 }
                 // An actor has its CPU for as long as it lives.
                 let runs = phase == Phase::Running && task.kind == TaskKind::Task;
-                let has_cpu = held.allocation.get(&ResourceName::CPU).is_some();
+                let has_cpu = assignment.allocation.get(&ResourceName::CPU).is_some();
                 if runs && has_cpu && !self.preemption.is_asked(ix) {
                     on.tasks.push(ix);
                 }
@@ -326,8 +326,8 @@ impl Scheduler {
     }
 
     pub(super) fn allocation(&self, ix: TaskIx) -> &Allocation {
-        let held = self.tasks[ix].state().held();
-        &held.expect("it is with an executor").allocation
+        let assignment = self.tasks[ix].state().assignment();
+        &assignment.expect("it is with an executor").allocation
     }
 
     /// How much CPU a task has.

@@ -427,9 +427,9 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
         let id = task.id();
         let node = node_no(self.scheduler.cluster()[node].id());
         let entry = &self.scenario.tasks[task.entry.0 as usize];
-        let held = self.scheduler.held(&id);
-        let held = held.expect("a dispatched task holds something");
-        let request = &entry.requests[usize::from(held.alternative)];
+        let assignment = self.scheduler.assignment(&id);
+        let assignment = assignment.expect("a dispatched task holds something");
+        let request = &entry.requests[usize::from(assignment.alternative)];
         if matches!(self.work.stage(task), Stage::Infeasible) {
             self.statistics.feasible_again(entry.tenant);
         }
@@ -448,7 +448,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             task: entry.instance(task.index),
             event: TraceEvent::Start {
                 node: self.scenario.node_name(node),
-                ids: HeldIds::Allocation(&held.allocation),
+                ids: HeldIds::Allocation(&assignment.allocation),
             },
         })?;
         self.starts += 1;
@@ -456,7 +456,7 @@ impl<'a, E, T: FnMut(&TraceLine<'_>) -> Result<(), E>> Run<'a, T> {
             start: self.starts,
             node,
             attempt,
-            alternative: held.alternative,
+            alternative: assignment.alternative,
             ends_ms: self.now_ms + entry.duration_ms,
         };
         self.finishes.push(Reverse(Finish {

@@ -9,4 +9,4 @@ mod state;
 
 pub use cancellation::Cancellation;
 pub use spec::{Argument, MAX_ALTERNATIVES, Rule, TaskKind, TaskSpec, Terms, alternative, shared};
-pub use state::{Attempt, BlockedOn, FailureKind, Held, Phase, Place, TaskState};
+pub use state::{Assignment, Attempt, BlockedOn, FailureKind, Phase, Place, TaskState};

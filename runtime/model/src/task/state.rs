@@ -154,9 +154,9 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What a task holds, and of which node.
+/// What a task holds: units of a node, for as long as it is there.
 #[derive(Debug)]
-pub struct Held {
+pub struct Assignment {
     /// The node.
     pub node: NodeIx,
     /// The bundle that it was taken from, if not from the node itself.
@@ -212,13 +212,13 @@ pub enum TaskState {
     /// See [`Phase::Ready`].
     Ready,
     /// See [`Phase::Dispatching`].
-    Dispatching(Box<Held>),
+    Dispatching(Box<Assignment>),
     /// See [`Phase::Running`].
-    Running(Box<Held>),
+    Running(Box<Assignment>),
     /// See [`Phase::Blocked`].
     Blocked {
         /// What it holds; without a CPU.
-        held: Box<Held>,
+        assignment: Box<Assignment>,
         /// What it still lacks.
         on: BlockedOn,
     },
@@ -242,11 +242,11 @@ impl TaskState {
     }
 
     /// What it holds.
-    pub const fn held(&self) -> Option<&Held> {
+    pub const fn assignment(&self) -> Option<&Assignment> {
         match self {
-            Self::Dispatching(held) | Self::Running(held) | Self::Blocked { held, .. } => {
-                Some(held)
-            }
+            Self::Dispatching(assignment)
+            | Self::Running(assignment)
+            | Self::Blocked { assignment, .. } => Some(assignment),
             _ => None,
         }
     }

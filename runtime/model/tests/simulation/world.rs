@@ -469,7 +469,11 @@ impl World {
                 node,
                 ..
             } => {
-                assert!(scheduler.held(&task).is_some_and(|held| held.node == node));
+                assert!(
+                    scheduler
+                        .assignment(&task)
+                        .is_some_and(|assignment| assignment.node == node)
+                );
                 let id = scheduler.cluster()[node].id();
                 self.dispatch(usize::from(id.as_bytes()[0]), (task, attempt));
             }
@@ -542,8 +546,8 @@ impl World {
     /// The node on which a task of a member's holds something.
     fn holder(&self, at: usize, task: &TaskId) -> usize {
         let scheduler = &self.members[at].scheduler;
-        let held = scheduler.held(task).expect("it holds something");
-        usize::from(scheduler.cluster()[held.node].id().as_bytes()[0])
+        let assignment = scheduler.assignment(task).expect("it holds something");
+        usize::from(scheduler.cluster()[assignment.node].id().as_bytes()[0])
     }
 
     /// A session is between two incarnations: what is said in it arrives once, in order, as long as both live.

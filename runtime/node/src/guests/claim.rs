@@ -109,9 +109,9 @@ pub(crate) enum Sought {
     /// It is this actor's.
     Actor(ActorRef),
     /// It is the actor's that has claimed it, which is not to be found (yet), or was not asked for.
-    Held,
+    Claimant,
     /// It is nobody's any more.
-    Gone,
+    Nobody,
 }
 
 #[cfg(test)]

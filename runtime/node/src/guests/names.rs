@@ -271,7 +271,7 @@ impl Wants for Giving<'_> {
     async fn is_held(&self, by: &Claim) -> Option<bool> {
         let tenant = self.actor.tenant();
         let sought = self.others.seek(tenant, self.name, by, false);
-        Some(!matches!(sought.await?, Sought::Gone))
+        Some(!matches!(sought.await?, Sought::Nobody))
     }
 
     fn waits_for(&self, what: WaitsFor) {
@@ -413,12 +413,12 @@ impl Shared {
                 };
                 match others.seek(tenant, name, &other, true).await {
                     Some(Sought::Actor(actor)) => return Ok(actor),
-                    Some(Sought::Held) => return Err(none()),
+                    Some(Sought::Claimant) => return Err(none()),
                     // Another may have it by now.
-                    Some(Sought::Gone) if before.as_ref() == Some(&other) => {
+                    Some(Sought::Nobody) if before.as_ref() == Some(&other) => {
                         return Err(none());
                     }
-                    Some(Sought::Gone) => before = Some(other),
+                    Some(Sought::Nobody) => before = Some(other),
                     None => tokio::time::sleep(AGAIN).await,
                 }
             }
@@ -450,9 +450,9 @@ impl Shared {
     ) -> Sought {
         match self.names.find(tenant, name) {
             NameState::Public(known) if known.id == actor && is_wanted => Sought::Actor(known),
-            NameState::Public(known) if known.id == actor => Sought::Held,
-            NameState::Reserved(known) if known == actor => Sought::Held,
-            _ => Sought::Gone,
+            NameState::Public(known) if known.id == actor => Sought::Claimant,
+            NameState::Reserved(known) if known == actor => Sought::Claimant,
+            _ => Sought::Nobody,
         }
     }
 

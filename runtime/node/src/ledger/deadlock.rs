@@ -284,7 +284,7 @@ impl Ledger {
         let mut held_up = self.held_up_by(&holders);
         if held_up.is_none() {
             let mut of_waiting = self.captives(reach);
-            of_waiting.retain(|it| self.scheduler().held(it).is_some());
+            of_waiting.retain(|it| self.scheduler().assignment(it).is_some());
             captives = of_waiting.len();
             holders.extend(of_waiting);
             held_up = self.held_up_by(&holders);

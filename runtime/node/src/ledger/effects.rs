@@ -405,8 +405,11 @@ impl Ledger {
     }
 
     fn held_resources(&self, task: &TaskId) -> Vec<HeldResource> {
-        let held = self.scheduler.held(task).expect("a dispatched task holds");
-        parts(&held.allocation)
+        let assignment = self
+            .scheduler
+            .assignment(task)
+            .expect("a dispatched task holds");
+        parts(&assignment.allocation)
     }
 
     /// Whether a failure is the task's own. A guest's typed error is an answer unless its terms say otherwise, and bad

@@ -165,8 +165,8 @@ impl Ledger {
 
     /// What a live task holds.
     pub(crate) fn holds(&self, task: &TaskId) -> Vec<HeldResource> {
-        match self.scheduler.held(task) {
-            Some(held) => parts(&held.allocation),
+        match self.scheduler.assignment(task) {
+            Some(assignment) => parts(&assignment.allocation),
             None => Vec::new(),
         }
     }
@@ -213,6 +213,6 @@ impl Ledger {
     pub(crate) fn is_running_call(&self, task: &TaskId) -> bool {
         let entry = self.tasks.get(task);
         entry.is_some_and(|entry| matches!(entry.cell.work, Work::Call(..)))
-            && self.scheduler.held(task).is_some()
+            && self.scheduler.assignment(task).is_some()
     }
 }

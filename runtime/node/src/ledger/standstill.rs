@@ -362,7 +362,7 @@ impl Ledger {
         }
         needs.sort_unstable();
         let mut captives = self.captives(reach);
-        captives.retain(|it| scheduler.held(it).is_some());
+        captives.retain(|it| scheduler.assignment(it).is_some());
         captives.sort_unstable();
         // What goes for the first goes for all.
         let first = captives.first().map(|it| self.here(*it));

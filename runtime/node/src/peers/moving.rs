@@ -63,9 +63,9 @@ impl Drop for Moving {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Leaving {
     /// A result that is kept for its owner.
-    Kept(NodeId, ObjectId),
+    Result(NodeId, ObjectId),
     /// An object of ours that a node was given.
-    Lent(NodeId, ObjectName),
+    Loan(NodeId, ObjectName),
 }
 
 /// What came of it, so far.
@@ -186,8 +186,8 @@ impl Exchange {
 
     fn stranded(&self, leaving: Leaving, why: String) -> StrandedObject {
         let (node, object) = match leaving {
-            Leaving::Kept(owner, object) => (owner, object),
-            Leaving::Lent(to, name) => (to, name.id),
+            Leaving::Result(owner, object) => (owner, object),
+            Leaving::Loan(to, name) => (to, name.id),
         };
         let fabric = self.fabric();
         StrandedObject {
@@ -201,12 +201,12 @@ impl Exchange {
     fn leaving(&self) -> Vec<Leaving> {
         let peers = self.peers.lock();
         let kept = peers.results();
-        let kept = kept.map(|(owner, object, _)| Leaving::Kept(owner, *object));
+        let kept = kept.map(|(owner, object, _)| Leaving::Result(owner, *object));
         let mut all: Vec<Leaving> = kept.collect();
         drop(peers);
         let lent = self.lent_and_made().into_iter();
         let own = lent.filter(|(_, name)| name.owner == self.me);
-        all.extend(own.map(|(to, name)| Leaving::Lent(to, name)));
+        all.extend(own.map(|(to, name)| Leaving::Loan(to, name)));
         all.sort_unstable();
         all
     }
@@ -215,8 +215,8 @@ impl Exchange {
     async fn ask_away(&self, leaving: Leaving) -> Result<(), String> {
         let fabric = self.fabric().ok_or("the node is stopping")?;
         let (to, request) = match leaving {
-            Leaving::Kept(owner, object) => (owner, Request::MoveAway(object)),
-            Leaving::Lent(to, name) => (to, Request::Bring(name)),
+            Leaving::Result(owner, object) => (owner, Request::MoveAway(object)),
+            Leaving::Loan(to, name) => (to, Request::Bring(name)),
         };
         for _ in 0..MOST_TRIES {
             match fabric.request(to, request.clone(), PATIENCE).await {
@@ -233,7 +233,7 @@ impl Exchange {
             }
             tokio::time::sleep(AGAIN).await;
         }
-        if let Leaving::Kept(owner, object) = leaving {
+        if let Leaving::Result(owner, object) = leaving {
             // It has never heard of it, or has forgotten it in a way that we have not heard of.
             let forgotten = self.peers.lock().forget_kept(owner, &object);
             self.outliving.forget(owner, object);
@@ -244,8 +244,8 @@ impl Exchange {
 
     fn is_here_for(&self, leaving: Leaving) -> bool {
         match leaving {
-            Leaving::Kept(owner, object) => self.peers.lock().kept_for(owner, &object).is_some(),
-            Leaving::Lent(_, name) => self.lent_as(&name).is_some(),
+            Leaving::Result(owner, object) => self.peers.lock().kept_for(owner, &object).is_some(),
+            Leaving::Loan(_, name) => self.lent_as(&name).is_some(),
         }
     }
 

@@ -56,8 +56,8 @@ impl Exchange {
                 self.lend(from, &Reference::Actor(actor));
                 Whose::Actor(Box::new(named))
             }
-            Sought::Held => Whose::Held,
-            Sought::Gone => Whose::Gone,
+            Sought::Claimant => Whose::Held,
+            Sought::Nobody => Whose::Gone,
         };
         let found = Found { number, whose };
         self.send(from, OneWay::Found(Box::new(found)));
@@ -70,10 +70,10 @@ impl Exchange {
             // It was kept for us, whether or not anybody still waits.
             Whose::Actor(actor) => match self.borrow_actor(from, *actor) {
                 Ok(Reference::Actor(actor)) => Sought::Actor(actor),
-                Ok(_) | Err(_) => Sought::Gone,
+                Ok(_) | Err(_) => Sought::Nobody,
             },
-            Whose::Held => Sought::Held,
-            Whose::Gone => Sought::Gone,
+            Whose::Held => Sought::Claimant,
+            Whose::Gone => Sought::Nobody,
         };
         // Who has given up waiting gives it back.
         self.seeking.answer(from, number, sought);

@@ -256,9 +256,9 @@ async fn serve(
         .await;
     drop(ending);
     let last = match over {
-        Over::Gone => return,
-        Over::Left => None,
-        Over::Refused(id, why) => {
+        SessionEnd::Loss => return,
+        SessionEnd::Farewell => None,
+        SessionEnd::Refusal(id, why) => {
             tracing::info!(why = why.message, "a client's session is ended");
             Some((id, why))
         }
@@ -276,27 +276,27 @@ async fn farewell(out: &Out, writer: &mut JoinSet<()>, last: Option<(u64, Refusa
 }
 
 /// Why a session is over.
-enum Over {
+enum SessionEnd {
     /// The client cannot be reached.
-    Gone,
+    Loss,
     /// The client has nothing more to say. What it submitted ends, but it may still read what it was answered.
-    Left,
+    Farewell,
     /// We do not go on with it, because of this request; 0 if it is not known which.
-    Refused(u64, Refusal),
+    Refusal(u64, Refusal),
 }
 
-impl From<ConnectionClosed> for Over {
+impl From<ConnectionClosed> for SessionEnd {
     fn from(_: ConnectionClosed) -> Self {
-        Self::Gone
+        Self::Loss
     }
 }
 
 /// Of a read.
-impl From<io::Error> for Over {
+impl From<io::Error> for SessionEnd {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => Self::Left,
-            _ => Self::Gone,
+            io::ErrorKind::UnexpectedEof => Self::Farewell,
+            _ => Self::Loss,
         }
     }
 }
@@ -366,7 +366,7 @@ struct Serving {
 }
 
 impl Serving {
-    async fn serve(mut self, mut reader: impl AsyncReadExt + Unpin) -> Over {
+    async fn serve(mut self, mut reader: impl AsyncReadExt + Unpin) -> SessionEnd {
         let mut buffer = Vec::new();
         loop {
             let mut header = [0; HEADER_BYTES];
@@ -387,7 +387,7 @@ impl Serving {
                 Ok(Frame { id, message }) => self.take(id, message).await,
                 Err(error) => {
                     // It may be anything from here on: say so, and close.
-                    Err(Over::Refused(0, refusal(RefusalKind::Usage, error)))
+                    Err(SessionEnd::Refusal(0, refusal(RefusalKind::Usage, error)))
                 }
             };
             if let Err(over) = taken {
@@ -397,13 +397,13 @@ impl Serving {
         }
     }
 
-    async fn take(&mut self, id: u64, mut request: Request) -> Result<(), Over> {
+    async fn take(&mut self, id: u64, mut request: Request) -> Result<(), SessionEnd> {
         let session = self.session.clone();
         if !session.has_own_number(id, &request) {
             let why = format_args!(
                 "two requests have the number {id}, and the first is not answered yet: give each a number of its own"
             );
-            return Err(Over::Refused(0, refusal(RefusalKind::Usage, why)));
+            return Err(SessionEnd::Refusal(0, refusal(RefusalKind::Usage, why)));
         }
         session.resolve(&mut request);
         let noted = session.note(id, &request);
@@ -413,7 +413,7 @@ impl Serving {
         if let Err(why) = checked.and_then(|()| lists::check(&request)) {
             if matches!(request, Request::Chunk(_) | Request::Staged { .. }) {
                 // More would follow that nobody wants.
-                return Err(Over::Refused(id, why));
+                return Err(SessionEnd::Refusal(id, why));
             }
             return Ok(session.refuse(id, why).await?);
         }
@@ -440,14 +440,14 @@ impl Serving {
     }
 
     /// Bytes of a value that is on its way here.
-    async fn part(&mut self, id: u64, part: Part) -> Result<(), Over> {
+    async fn part(&mut self, id: u64, part: Part) -> Result<(), SessionEnd> {
         // One that was refused may still have some under way.
         let Some(transfer) = self.transfers.get(&id) else {
             return Ok(());
         };
         if !transfer.may_come() {
             let why = "bytes of a value came before the node said that they may";
-            return Err(Over::Refused(id, refusal(RefusalKind::Usage, why)));
+            return Err(SessionEnd::Refusal(id, refusal(RefusalKind::Usage, why)));
         }
         if !transfer.pass(part).await {
             self.transfers.remove(&id);

@@ -51,7 +51,8 @@ fn an_own_node_is_lost() {
     it.submit(task(3, ONE));
     let on_n1 = (1..=2).find(|at| {
         it.phase(*at) == Phase::Dispatching
-            && it.scheduler.cluster()[it.scheduler.held(&task_id(*at)).expect("held").node].id()
+            && it.scheduler.cluster()[it.scheduler.assignment(&task_id(*at)).expect("held").node]
+                .id()
                 == node_id(1)
     });
     let lost = on_n1.expect("one of them is on n1");

@@ -51,8 +51,11 @@ fn blocked_ones_resume_before_new_work_of_their_tenant() {
     it.accept(1);
     // Its CPU is given back, its GPU is not.
     assert_eq!(it.block(1), ["start t2 on n0"]);
-    let held = it.scheduler.held(&task_id(1)).expect("it holds its GPU");
-    assert_eq!(held.allocation.amounts().to_string(), "{GPU: 1}");
+    let assignment = it
+        .scheduler
+        .assignment(&task_id(1))
+        .expect("it holds its GPU");
+    assert_eq!(assignment.allocation.amounts().to_string(), "{GPU: 1}");
     assert!(it.unblock(1).is_empty());
     assert_eq!(it.phase(1), Phase::Blocked);
     assert_eq!(it.finish(2), ["t2 finished", "resume t1"]);
@@ -122,7 +125,10 @@ fn alternatives_in_their_order() {
     let mut it = Harness::local(r#"{"CPU": 16, "GPU": 1}"#);
     for (at, held) in [(1, "{GPU: 1}"), (2, "{CPU: 16}")] {
         it.submit(either(at));
-        let task = it.scheduler.held(&task_id(at)).expect("it has started");
+        let task = it
+            .scheduler
+            .assignment(&task_id(at))
+            .expect("it has started");
         assert_eq!(task.allocation.amounts().to_string(), held);
     }
     assert!(it.submit(either(3)).is_empty());

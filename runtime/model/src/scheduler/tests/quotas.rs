@@ -103,8 +103,8 @@ fn what_a_quota_never_allows_is_refused() {
     assert!(refused[0].starts_with("t1 failed: the quota of tenant a is CPU 2 at once"));
     // A variant that fits will do, and only that.
     assert_eq!(it.submit(smaller), ["start t1 on n0"]);
-    let held = it.scheduler.held(&task_id(1)).expect("it runs");
-    assert_eq!(held.alternative, 1);
+    let assignment = it.scheduler.assignment(&task_id(1)).expect("it runs");
+    assert_eq!(assignment.alternative, 1);
     // What waits goes on to wait when the quota has become too small for it.
     assert!(it.submit(task(2, r#"{"CPU": 2}"#).tenant("a")).is_empty());
     it.quota("a", r#"{"max": {"CPU": 1}}"#);

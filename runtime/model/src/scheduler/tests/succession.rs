@@ -90,8 +90,8 @@ impl Twins {
     fn compare(&self) {
         let told = self.both.each_ref().map(|scheduler| {
             let held = |(task, _): &(TaskId, Attempt)| {
-                let held = scheduler.held(task)?;
-                Some((held.alternative, held.allocation.holdings()))
+                let assignment = scheduler.assignment(task)?;
+                Some((assignment.alternative, assignment.allocation.holdings()))
             };
             let held: BTreeMap<_, _> = self.running.iter().map(|it| (it.0, held(it))).collect();
             let own = scheduler.own_view();
