@@ -115,6 +115,9 @@ pub enum TaskError {
 }
 
 impl TaskError {
+    /// How many bytes of what a guest says of its failure are remembered when its task is over.
+    pub const REMEMBERED_BYTES: usize = 16 << 10;
+
     /// Where the guest was when it failed, innermost frame first; empty if that says nothing.
     pub fn frames(&self) -> &[Frame] {
         match self {
@@ -180,6 +183,69 @@ impl TaskError {
                 ..
             } => passed.origin,
             _ => task,
+        }
+    }
+
+    /// About how many bytes it takes, with what led to it. A guest may say as much as a result may have.
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            Self::Guest {
+                text,
+                value,
+                passed,
+            } => {
+                let passed = passed.as_ref().map_or(0, |it| {
+                    it.message.len() + it.payload.as_ref().map_or(0, Vec::len)
+                });
+                text.len() + value.size_bytes() + passed
+            }
+            Self::Dependency { cause, .. }
+            | Self::ActorDied {
+                cause: Some(cause), ..
+            } => cause.size_bytes(),
+            Self::Trap { message: text, .. }
+            | Self::Arguments(text)
+            | Self::Unschedulable(text)
+            | Self::Sandbox(text)
+            | Self::Gone { why: text, .. }
+            | Self::Preempted { why: text, .. } => text.len(),
+            Self::Exit { .. }
+            | Self::Limit { .. }
+            | Self::Cancelled
+            | Self::ActorDied { cause: None, .. }
+            | Self::Lost(_) => 0,
+        }
+    }
+
+    /// The same, as it is remembered of what is over: of what a guest says, where that is longer than
+    /// [`Self::REMEMBERED_BYTES`], the beginning, as text alone.
+    #[must_use]
+    pub fn in_short(&self) -> Self {
+        match self {
+            Self::Guest { text, .. } if self.size_bytes() > Self::REMEMBERED_BYTES => Self::Guest {
+                text: text[..text.floor_char_boundary(Self::REMEMBERED_BYTES)].to_owned(),
+                value: Encoded::Postcard(Vec::new()),
+                passed: None,
+            },
+            Self::Dependency {
+                index,
+                task,
+                name,
+                cause,
+            } => Self::Dependency {
+                index: *index,
+                task: *task,
+                name: name.clone(),
+                cause: Box::new(cause.in_short()),
+            },
+            Self::ActorDied {
+                actor,
+                cause: Some(cause),
+            } => Self::ActorDied {
+                actor: *actor,
+                cause: Some(Box::new(cause.in_short())),
+            },
+            error => error.clone(),
         }
     }
 

@@ -16,7 +16,6 @@ use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{ActorId, DriverId, NodeId, ObjectId, TaskId};
 use wasmrun_model::trace::TraceContext;
-use wasmrun_model::value::Encoded;
 use wasmrun_model::wire::{Phases, WireError};
 
 use super::Place;
@@ -25,11 +24,9 @@ use super::Place;
 const CHUNK_BYTES: usize = 64 << 10;
 /// How many groups, and kinds of what was held, it has at most.
 const MOST_SHARED: usize = 64;
-/// How many bytes of what a guest says of its failure are kept.
-const MOST_TEXT: usize = 16 << 10;
 const HEAD_BYTES: usize = 33;
-/// How many bytes one of its groups is taken to have.
-const GROUP_BYTES: usize = 128;
+/// How many bytes one of its groups, or a kind of what was held, is taken to have beside texts and units.
+const SHARED_BYTES: usize = 128;
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -113,31 +110,10 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// A guest may say as much as a result may have. Of a longer error than [`MOST_TEXT`] the beginning is kept.
+    /// Of what a guest says at length the beginning is kept: [`TaskError::in_short`].
     pub(crate) fn of(error: &TaskError, stderr_tail: String) -> Self {
-        let mut error = error.clone();
-        let mut at = &mut error;
-        loop {
-            at = match at {
-                TaskError::Guest {
-                    text,
-                    value,
-                    passed,
-                } if text.len().max(value.size_bytes()) > MOST_TEXT => {
-                    text.truncate(text.floor_char_boundary(MOST_TEXT));
-                    *value = Encoded::Postcard(Vec::new());
-                    *passed = None;
-                    break;
-                }
-                TaskError::Dependency { cause, .. } => cause.as_mut(),
-                TaskError::ActorDied {
-                    cause: Some(cause), ..
-                } => cause.as_mut(),
-                _ => break,
-            };
-        }
         Self {
-            error: (&error).into(),
+            error: (&error.in_short()).into(),
             stderr_tail,
         }
     }
@@ -205,6 +181,8 @@ pub(super) struct Chunk {
     starts: Vec<u32>,
     groups: Vec<Group>,
     held: Vec<Vec<HeldResource>>,
+    /// About how many bytes those take: a module may give its functions long names, and a task may hold many units.
+    shared_bytes: usize,
     /// The places of the records that were submitted first and last.
     span: Option<(Place, Place)>,
 }
@@ -213,20 +191,27 @@ impl Chunk {
     /// Whether the next record belongs into another one.
     pub(super) fn is_full(&self) -> bool {
         let shared = self.groups.len().max(self.held.len());
-        self.bytes.len() >= CHUNK_BYTES || shared >= MOST_SHARED
+        self.bytes.len() + self.shared_bytes >= CHUNK_BYTES || shared >= MOST_SHARED
     }
 
     pub(super) fn add(&mut self, record: &Record<'_>) {
         let is_its = |group: &Group| {
             group.job == record.job && group.name == record.name && group.tenant == record.tenant
         };
-        let group = index_of(&mut self.groups, is_its, || Group {
-            job: record.job,
-            tenant: record.tenant.clone(),
-            name: record.name.clone().into_owned(),
+        let shared_bytes = &mut self.shared_bytes;
+        let group = index_of(&mut self.groups, is_its, || {
+            *shared_bytes += SHARED_BYTES + record.name.len();
+            Group {
+                job: record.job,
+                tenant: record.tenant.clone(),
+                name: record.name.clone().into_owned(),
+            }
         });
         let is_its = |held: &Vec<HeldResource>| held[..] == record.held[..];
-        let held = index_of(&mut self.held, is_its, || record.held.to_vec());
+        let held = index_of(&mut self.held, is_its, || {
+            *shared_bytes += SHARED_BYTES + held_bytes(&record.held);
+            record.held.to_vec()
+        });
         let start = u32::try_from(self.bytes.len()).expect("a chunk is short");
         self.starts.push(start);
         let place = (record.submitted_us, record.id, record.attempt);
@@ -269,8 +254,7 @@ impl Chunk {
 
     /// How many bytes it takes, more or less.
     pub(super) fn bytes(&self) -> u64 {
-        let shared = (self.groups.len() + self.held.len()) * GROUP_BYTES;
-        (self.bytes.capacity() + self.starts.capacity() * 4 + shared) as u64
+        (self.bytes.capacity() + self.starts.capacity() * 4 + self.shared_bytes) as u64
     }
 
     /// How many records it has.
@@ -337,6 +321,12 @@ impl Chunk {
             failure: rest.failure.map(Cow::into_owned),
         }
     }
+}
+
+/// How many bytes it takes to say what was held.
+fn held_bytes(held: &[HeldResource]) -> usize {
+    let units = held.iter().map(|it| size_of_val(&it.units[..]));
+    size_of_val(held) + units.sum::<usize>()
 }
 
 /// Where the one is that `is_it` says yes to: most likely the last; made where there is none.

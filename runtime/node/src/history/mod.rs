@@ -307,9 +307,11 @@ pub(crate) fn aside<T>(is_long: bool, work: impl FnOnce() -> T) -> T {
 mod tests {
     use std::cell::Cell;
 
+    use wasmrun_engine::HeldResource;
     use wasmrun_model::failure::TaskError;
     use wasmrun_model::fairness::TenantName;
     use wasmrun_model::id::{DriverId, NodeId};
+    use wasmrun_model::resource::ResourceName;
     use wasmrun_model::trace::{TraceContext, TraceState};
     use wasmrun_model::value::Encoded;
 
@@ -485,6 +487,28 @@ mod tests {
         let kept = TaskError::from(failure.expect("it has failed").error);
         assert_eq!(kept.kind(), "dependency");
         assert!(kept.to_string().contains("éé"));
+    }
+
+    #[test]
+    fn long_names_and_many_units_count() {
+        let history = History::new(1 << 20);
+        let units: Vec<(u32, u64)> = (0..1000).map(|unit| (unit, 1)).collect();
+        for number in 0..100_u64 {
+            history.add(&Record {
+                name: number.to_string().repeat(20_000).into(),
+                held: vec![HeldResource {
+                    name: ResourceName::CPU,
+                    amount: number,
+                    units: units.clone(),
+                }]
+                .into(),
+                ..record(number)
+            });
+        }
+        let usage = history.usage();
+        assert!(usage.bytes <= (1 << 20) + (128 << 10), "{usage:?}");
+        assert!((10..40).contains(&usage.records), "{usage:?}");
+        assert_eq!(usage.records + usage.dropped, 100);
     }
 
     #[test]

@@ -356,7 +356,7 @@ impl Ledger {
             driver: creation.driver,
             submitted: creation.submitted,
             has_lived: actor.has_lived(),
-            why,
+            why: why.in_short(),
         });
     }
 

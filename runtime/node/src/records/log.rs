@@ -82,6 +82,11 @@ impl Log {
         }
     }
 
+    /// How many bytes it counts.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.chunks.lock().size
+    }
+
     pub(crate) fn chunks(&self) -> Vec<Logged> {
         self.chunks.lock().queue.iter().cloned().collect()
     }

@@ -23,6 +23,8 @@ use crate::records::task::{Notes, Report};
 
 /// How many detached tasks that have ended are remembered.
 const MOST_ENDED: usize = 10_000;
+/// How many bytes of output and of errors are kept of them.
+const MOST_ENDED_BYTES: usize = 256 << 20;
 /// How many modules are kept loaded.
 const MOST_MODULES: usize = 256;
 
@@ -31,7 +33,9 @@ pub(super) struct Registry {
     tasks: BTreeMap<TaskId, Record>,
     /// How many of them have not ended, of those tenants that have some.
     live: BTreeMap<TenantName, u64>,
-    ended: VecDeque<TaskId>,
+    /// With what is kept of each, in bytes; who ended first is first.
+    ended: VecDeque<(TaskId, usize)>,
+    ended_bytes: usize,
     puts: BTreeMap<ObjectId, PutRecord>,
     /// What these tasks were given.
     pub(super) submissions: Submissions,
@@ -55,7 +59,7 @@ impl Ends {
         let ends = std::mem::take(&mut *self.0.lock());
         let forgotten = ends
             .into_iter()
-            .filter_map(|(id, end)| noted.end_task(id, end));
+            .flat_map(|(id, end)| noted.end_task(id, end));
         let forgotten: Vec<Record> = forgotten.collect();
         if forgotten.is_empty() {
             return noted;
@@ -104,6 +108,7 @@ impl Default for Registry {
             tasks: BTreeMap::new(),
             live: BTreeMap::new(),
             ended: VecDeque::new(),
+            ended_bytes: 0,
             puts: BTreeMap::new(),
             submissions: Submissions::default(),
         }
@@ -115,9 +120,10 @@ impl Registry {
         if record.end.is_none() {
             *self.live.entry(record.tenant.clone()).or_default() += 1;
         }
-        let before = self.tasks.insert(record.id, record);
-        if let Some(before) = before.filter(|it| it.end.is_none()) {
-            self.is_over(&before.tenant);
+        match self.tasks.insert(record.id, record) {
+            Some(before) if before.end.is_some() => self.leave_out(&before.id),
+            Some(before) => self.is_over(&before.tenant),
+            None => {}
         }
     }
 
@@ -143,8 +149,11 @@ impl Registry {
 
     /// A task that has ended elsewhere. What must be dropped outside the registry's lock.
     #[must_use]
-    pub(super) fn add_ended(&mut self, record: Record) -> Option<Record> {
-        let (id, end) = (record.id, record.end.clone()?);
+    pub(super) fn add_ended(&mut self, mut record: Record) -> Vec<Record> {
+        let id = record.id;
+        let Some(end) = record.end.take() else {
+            return Vec::new();
+        };
         self.add_task(record);
         self.end_task(id, end)
     }
@@ -155,7 +164,7 @@ impl Registry {
         let record = self.tasks.remove(id)?;
         self.submissions.remove(id);
         match record.end.is_some() {
-            true => self.ended.retain(|it| it != id),
+            true => self.leave_out(id),
             false => self.is_over(&record.tenant),
         }
         Some(record)
@@ -163,19 +172,43 @@ impl Registry {
 
     /// A task has ended. What must be dropped outside the registry's lock.
     #[must_use]
-    fn end_task(&mut self, id: TaskId, end: End) -> Option<Record> {
-        let record = self.tasks.get_mut(&id)?;
-        if record.end.replace(end).is_none() {
-            let tenant = record.tenant.clone();
-            self.is_over(&tenant);
+    fn end_task(&mut self, id: TaskId, end: End) -> Vec<Record> {
+        let Some(record) = self.tasks.get_mut(&id) else {
+            return Vec::new();
+        };
+        let log = record.detached.as_ref().map_or(0, |it| it.log.size_bytes());
+        let bytes = end.error_bytes + log;
+        if record.end.replace(end).is_some() {
+            return Vec::new();
         }
-        self.ended.push_back(id);
-        if self.ended.len() <= MOST_ENDED {
-            return None;
+        let tenant = record.tenant.clone();
+        self.is_over(&tenant);
+        self.ended.push_back((id, bytes));
+        self.ended_bytes += bytes;
+        let mut forgotten = Vec::new();
+        while self.has_too_many_ended()
+            && let Some((oldest, bytes)) = self.ended.pop_front()
+        {
+            self.ended_bytes -= bytes;
+            self.submissions.remove(&oldest);
+            forgotten.extend(self.tasks.remove(&oldest));
         }
-        let oldest = self.ended.pop_front()?;
-        self.submissions.remove(&oldest);
-        self.tasks.remove(&oldest)
+        forgotten
+    }
+
+    fn has_too_many_ended(&self) -> bool {
+        let (count, bytes) = (self.ended.len(), self.ended_bytes);
+        // One alone may have more.
+        count > MOST_ENDED || (count > 1 && bytes > MOST_ENDED_BYTES)
+    }
+
+    /// A task is not one of those that have ended, if it was.
+    fn leave_out(&mut self, id: &TaskId) {
+        if let Some(at) = self.ended.iter().position(|it| it.0 == *id)
+            && let Some((_, bytes)) = self.ended.remove(at)
+        {
+            self.ended_bytes -= bytes;
+        }
     }
 
     pub(super) fn task(&self, id: &TaskId) -> Option<&Record> {
@@ -207,6 +240,10 @@ impl Registry {
         record.end.as_ref()?;
         let object = record.detached.take()?.object;
         self.submissions.remove(&id.task());
+        // Its output is gone, too.
+        if let Some((_, bytes)) = self.ended.iter_mut().find(|it| it.0 == id.task()) {
+            self.ended_bytes -= std::mem::take(bytes);
+        }
         Some(object)
     }
 
@@ -265,15 +302,60 @@ mod tests {
         }
     }
 
-    #[test]
-    fn tasks_that_have_not_ended_are_counted_with_those_of_all_below() {
-        let mut registry = Registry::default();
-        let end = || End {
+    fn end() -> End {
+        End {
             error: None,
+            error_bytes: 0,
             waited: Duration::ZERO,
             ran: Duration::ZERO,
             ran_at: None,
+        }
+    }
+
+    #[test]
+    fn of_those_that_have_ended_so_many_bytes_are_kept() {
+        let mut registry = Registry::default();
+        let half = || End {
+            error_bytes: MOST_ENDED_BYTES / 2,
+            ..end()
         };
+        let ids = [0, 1, 2, 3].map(|number| {
+            registry.add_task(record(number, "t"));
+            record(number, "t").id
+        });
+        assert!(registry.end_task(ids[0], half()).is_empty());
+        assert!(registry.end_task(ids[1], half()).is_empty());
+        // One that has ended twice counts once.
+        assert!(registry.end_task(ids[1], half()).is_empty());
+        assert!(
+            registry
+                .add_ended(Record {
+                    end: Some(half()),
+                    ..record(1, "t")
+                })
+                .is_empty()
+        );
+        let forgotten = registry.end_task(ids[2], half());
+        assert_eq!(forgotten.len(), 1);
+        assert_eq!(forgotten[0].id, ids[0]);
+        // Room is there again where one is forgotten.
+        assert!(registry.forget(&ids[2]).is_some());
+        assert!(registry.end_task(ids[3], half()).is_empty());
+        assert_eq!(registry.ended_bytes, MOST_ENDED_BYTES);
+        // One alone may have more.
+        registry.add_task(record(4, "t"));
+        let large = End {
+            error_bytes: MOST_ENDED_BYTES + 1,
+            ..end()
+        };
+        assert_eq!(registry.end_task(record(4, "t").id, large).len(), 2);
+        let kept = (registry.ended_bytes, registry.tasks.len());
+        assert_eq!(kept, (MOST_ENDED_BYTES + 1, 1));
+    }
+
+    #[test]
+    fn tasks_that_have_not_ended_are_counted_with_those_of_all_below() {
+        let mut registry = Registry::default();
         let all = ["org", "org/x", "org/x/1", "org-2", "org/x"];
         let records: Vec<Record> = (0..)
             .zip(all)
@@ -288,8 +370,8 @@ mod tests {
             ["org", "org/x", "org-2", "o"].map(|of| registry.live_of(&of.parse().unwrap()))
         };
         assert_eq!(live(&registry), [4, 3, 1, 0]);
-        assert!(registry.end_task(records[2].id, end()).is_none());
-        assert!(registry.end_task(records[2].id, end()).is_none());
+        assert!(registry.end_task(records[2].id, end()).is_empty());
+        assert!(registry.end_task(records[2].id, end()).is_empty());
         assert_eq!(live(&registry), [3, 2, 1, 0]);
         for at in [1, 2] {
             assert!(registry.forget(&records[at].id).is_some());
@@ -299,7 +381,7 @@ mod tests {
             end: Some(end()),
             ..record(9, "org")
         };
-        assert!(registry.add_ended(ended).is_none());
+        assert!(registry.add_ended(ended).is_empty());
         assert_eq!(live(&registry), [2, 1, 1, 0]);
     }
 }

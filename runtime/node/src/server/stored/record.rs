@@ -267,7 +267,10 @@ impl StoredActor {
 /// What the registry knows of a task that has ended.
 #[derive(Clone)]
 pub(in crate::server) struct End {
+    /// In short.
     pub(in crate::server) error: Option<TaskError>,
+    /// How many bytes the whole of it has, which is kept with what the task makes.
+    pub(in crate::server) error_bytes: usize,
     pub(in crate::server) waited: Duration,
     pub(in crate::server) ran: Duration,
     /// Which other node it ran at, if it did not run here.
@@ -418,8 +421,10 @@ impl Stored {
 
 impl End {
     pub(in crate::server) fn of(report: &Report) -> Self {
+        let error = report.result.as_ref().err();
         Self {
-            error: report.result.as_ref().err().cloned(),
+            error: error.map(TaskError::in_short),
+            error_bytes: error.map_or(0, TaskError::size_bytes),
             waited: report.waited,
             ran: report.ran,
             ran_at: report.ran_at,
@@ -485,7 +490,8 @@ impl Ending {
     ) -> (End, Result<Option<Value>, TaskError>) {
         let error = self.result.as_ref().err().cloned().map(TaskError::from);
         let end = End {
-            error: error.clone(),
+            error: error.as_ref().map(TaskError::in_short),
+            error_bytes: error.as_ref().map_or(0, TaskError::size_bytes),
             waited: Duration::from_micros(self.waited_us),
             ran: Duration::from_micros(self.ran_us),
             ran_at: self.ran_at,
