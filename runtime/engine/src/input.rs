@@ -96,6 +96,11 @@ impl Feed {
         self.chunks.send(read).await.is_ok()
     }
 
+    /// Whether the guest reads no more, or has ended.
+    pub fn is_closed(&self) -> bool {
+        self.chunks.is_closed()
+    }
+
     /// As [`Feed::send`], for a thread without a runtime.
     pub fn blocking_send(&self, read: io::Result<Bytes>) -> bool {
         self.chunks.blocking_send(read).is_ok()
@@ -303,7 +308,9 @@ mod tests {
         assert!(!is_asked(), "that was there");
         assert!(reader.read(4).unwrap().is_empty());
         assert!(is_asked());
+        assert!(!feed.is_closed());
         drop((reader, source));
+        assert!(feed.is_closed());
         assert!(!feed.blocking_wanted(), "nobody reads any more");
     }
 

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use wasmrun_engine::Feed;
 use wasmrun_model::id::{ObjectId, TaskId};
 use wasmrun_model::wire::{Bytes, Output, Refusal, RefusalKind, Request, Response, What};
 
@@ -243,6 +244,16 @@ impl Session {
             }
             _ => unreachable!("it is about something else"),
         }
+    }
+
+    /// The client sends a task what it reads.
+    pub(super) fn take_input(&self, task: TaskId, feed: Feed) {
+        let mut inputs = self.inputs.lock();
+        // A client may send no end to a task that has ended.
+        if inputs.len() == inputs.capacity() {
+            inputs.retain(|_, feed| !feed.is_closed());
+        }
+        inputs.insert(task, feed);
     }
 
     /// What a task reads next: no bytes are the end, and nothing comes behind that or an error.

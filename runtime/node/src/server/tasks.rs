@@ -182,7 +182,7 @@ impl Session {
         }
         let handle = submitted.map_err(|error| refused(&error))?;
         if let Some(feed) = feed {
-            self.inputs.lock().insert(handle.id(), feed);
+            self.take_input(handle.id(), feed);
         }
         let mut watcher = Watcher {
             inner: self.inner.clone(),
