@@ -27,7 +27,7 @@ pub(crate) struct Peers {
     timers: BTreeSet<(Instant, Timer)>,
     /// Claims of tasks that peers have handed back, in the order in which they end.
     refused: VecDeque<Refused>,
-    /// The last incarnation of each node that is known to be over: a late view does not revive it.
+    /// The last incarnation of each node that is known to be over, of [`MOST_DEAD`] nodes: a late view does not revive it.
     dead: BTreeMap<NodeId, Incarnation>,
     /// Nodes that are not seen any more, and may live.
     unseen_nodes: BTreeSet<NodeId>,
@@ -54,6 +54,8 @@ enum Timer {
     Owner(GroupId),
 }
 
+/// How many nodes are remembered whose last incarnation is over.
+const MOST_DEAD: usize = 4096;
 /// How long the owner of a group may take to be known here: it may have joined just now. An id that nobody has made
 /// names no node at all, and what waits for it fails then.
 const OWNER_PATIENCE: Duration = Duration::from_secs(10);
@@ -85,6 +87,11 @@ impl Peers {
     pub(crate) fn note_dead(&mut self, node: NodeId, incarnation: Incarnation) {
         let last = self.dead.entry(node).or_default();
         *last = incarnation.max(*last);
+        if self.dead.len() > MOST_DEAD
+            && let Some(other) = self.dead.keys().copied().find(|it| *it != node)
+        {
+            self.dead.remove(&other);
+        }
         self.unseen_nodes.remove(&node);
     }
 
@@ -490,5 +497,23 @@ impl Scheduler {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_nodes_are_remembered_as_dead() {
+        let mut peers = Peers::default();
+        for number in (0..MOST_DEAD as u32 + 9).rev() {
+            let mut id = [0; 16];
+            id[..4].copy_from_slice(&number.to_be_bytes());
+            let node = NodeId::from_bytes(id);
+            peers.note_dead(node, Incarnation(2));
+            assert!(peers.is_dead(node, Incarnation(1)), "{number}");
+        }
+        assert_eq!(peers.dead.len(), MOST_DEAD);
     }
 }

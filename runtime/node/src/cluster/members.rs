@@ -93,8 +93,10 @@ impl Table {
 
     fn note_dead(&mut self, node: NodeId, incarnation: Incarnation) {
         self.dead.insert(node, incarnation);
-        if self.dead.len() > MOST_DEAD {
-            self.dead.pop_first();
+        if self.dead.len() > MOST_DEAD
+            && let Some(other) = self.dead.keys().copied().find(|it| *it != node)
+        {
+            self.dead.remove(&other);
         }
     }
 }

@@ -353,9 +353,10 @@ impl Exchange {
 
     /// A node is gone: the actors that it owned are, and it need not hear of others.
     pub(super) fn lost_actors(&self, node: NodeId) {
-        for watchers in self.actors.watchers.lock().values_mut() {
+        self.actors.watchers.lock().retain(|_, watchers| {
             watchers.remove(&node);
-        }
+            !watchers.is_empty()
+        });
         let mut foreign = self.actors.foreign.lock();
         for known in foreign.values_mut() {
             known.lenders.remove_node(node);

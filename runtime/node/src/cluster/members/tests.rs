@@ -124,6 +124,19 @@ fn a_member_is_heard_of_between_joining_and_leaving() {
     assert_eq!(members.rows(|_| false)[0].state, "unreachable");
 }
 
+#[test]
+fn of_nodes_that_have_died_the_last_is_always_remembered() {
+    let mut table = Table::default();
+    for number in (0..MOST_DEAD as u32 + 9).rev() {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        let node = NodeId::from_bytes(id);
+        table.note_dead(node, Incarnation(1));
+        assert!(table.dead.contains_key(&node), "{number}");
+    }
+    assert_eq!(table.dead.len(), MOST_DEAD);
+}
+
 #[tokio::test]
 async fn who_speaks_too_soon_waits_and_who_is_dead_does_not() {
     let (members, heard) = members();
