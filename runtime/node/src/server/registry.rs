@@ -23,7 +23,7 @@ use crate::records::task::{Notes, Report};
 
 /// How many detached tasks that have ended are remembered.
 const MOST_ENDED: usize = 10_000;
-/// How many bytes of output and of errors are kept of them.
+/// How many bytes of output and of errors are kept of them. Beyond that the oldest of who has most go.
 const MOST_ENDED_BYTES: usize = 256 << 20;
 /// How many modules are kept loaded.
 const MOST_MODULES: usize = 256;
@@ -33,9 +33,10 @@ pub(super) struct Registry {
     tasks: BTreeMap<TaskId, Record>,
     /// How many of them have not ended, of those tenants that have some.
     live: BTreeMap<TenantName, u64>,
-    /// With what is kept of each, in bytes; who ended first is first.
-    ended: VecDeque<(TaskId, usize)>,
-    ended_bytes: usize,
+    /// Who ended first is first.
+    ended: VecDeque<Ended>,
+    /// What is kept of them, by tenant that has some.
+    ended_bytes: BTreeMap<TenantName, usize>,
     puts: BTreeMap<ObjectId, PutRecord>,
     /// What these tasks were given.
     pub(super) submissions: Submissions,
@@ -85,6 +86,13 @@ pub(super) struct Record {
     pub(super) end: Option<End>,
 }
 
+/// A detached task that has ended, and how many bytes are kept of it.
+struct Ended {
+    id: TaskId,
+    tenant: TenantName,
+    bytes: usize,
+}
+
 #[derive(Clone)]
 pub(super) struct Detached {
     pub(super) object: Object,
@@ -108,7 +116,7 @@ impl Default for Registry {
             tasks: BTreeMap::new(),
             live: BTreeMap::new(),
             ended: VecDeque::new(),
-            ended_bytes: 0,
+            ended_bytes: BTreeMap::new(),
             puts: BTreeMap::new(),
             submissions: Submissions::default(),
         }
@@ -183,31 +191,48 @@ impl Registry {
         }
         let tenant = record.tenant.clone();
         self.is_over(&tenant);
-        self.ended.push_back((id, bytes));
-        self.ended_bytes += bytes;
+        if bytes > 0 {
+            *self.ended_bytes.entry(tenant.clone()).or_default() += bytes;
+        }
+        self.ended.push_back(Ended { id, tenant, bytes });
         let mut forgotten = Vec::new();
-        while self.has_too_many_ended()
-            && let Some((oldest, bytes)) = self.ended.pop_front()
-        {
-            self.ended_bytes -= bytes;
-            self.submissions.remove(&oldest);
-            forgotten.extend(self.tasks.remove(&oldest));
+        while let Some(it) = self.one_too_many().and_then(|at| self.ended.remove(at)) {
+            self.let_go(&it.tenant, it.bytes);
+            self.submissions.remove(&it.id);
+            forgotten.extend(self.tasks.remove(&it.id));
         }
         forgotten
     }
 
-    fn has_too_many_ended(&self) -> bool {
-        let (count, bytes) = (self.ended.len(), self.ended_bytes);
-        // One alone may have more.
-        count > MOST_ENDED || (count > 1 && bytes > MOST_ENDED_BYTES)
+    /// Which of those that have ended is to be forgotten next: never the one that was the last to end.
+    fn one_too_many(&self) -> Option<usize> {
+        if self.ended.len() > MOST_ENDED {
+            return Some(0);
+        }
+        if self.ended_bytes.values().sum::<usize>() <= MOST_ENDED_BYTES {
+            return None;
+        }
+        let (most, _) = self.ended_bytes.iter().max_by_key(|it| it.1)?;
+        let older = || self.ended.iter().take(self.ended.len().saturating_sub(1));
+        let of_most = older().position(|it| it.bytes > 0 && it.tenant == *most);
+        of_most.or_else(|| older().position(|it| it.bytes > 0))
+    }
+
+    /// So much is not kept any more.
+    fn let_go(&mut self, tenant: &TenantName, bytes: usize) {
+        if let Some(all) = self.ended_bytes.get_mut(tenant) {
+            *all -= bytes;
+            if *all == 0 {
+                self.ended_bytes.remove(tenant);
+            }
+        }
     }
 
     /// A task is not one of those that have ended, if it was.
     fn leave_out(&mut self, id: &TaskId) {
-        if let Some(at) = self.ended.iter().position(|it| it.0 == *id)
-            && let Some((_, bytes)) = self.ended.remove(at)
-        {
-            self.ended_bytes -= bytes;
+        let at = self.ended.iter().position(|it| it.id == *id);
+        if let Some(it) = at.and_then(|at| self.ended.remove(at)) {
+            self.let_go(&it.tenant, it.bytes);
         }
     }
 
@@ -241,8 +266,9 @@ impl Registry {
         let object = record.detached.take()?.object;
         self.submissions.remove(&id.task());
         // Its output is gone, too.
-        if let Some((_, bytes)) = self.ended.iter_mut().find(|it| it.0 == id.task()) {
-            self.ended_bytes -= std::mem::take(bytes);
+        if let Some(it) = self.ended.iter_mut().find(|it| it.id == id.task()) {
+            let (tenant, bytes) = (it.tenant.clone(), std::mem::take(&mut it.bytes));
+            self.let_go(&tenant, bytes);
         }
         Some(object)
     }
@@ -341,7 +367,8 @@ mod tests {
         // Room is there again where one is forgotten.
         assert!(registry.forget(&ids[2]).is_some());
         assert!(registry.end_task(ids[3], half()).is_empty());
-        assert_eq!(registry.ended_bytes, MOST_ENDED_BYTES);
+        let kept = |registry: &Registry| registry.ended_bytes.values().sum::<usize>();
+        assert_eq!(kept(&registry), MOST_ENDED_BYTES);
         // One alone may have more.
         registry.add_task(record(4, "t"));
         let large = End {
@@ -349,8 +376,31 @@ mod tests {
             ..end()
         };
         assert_eq!(registry.end_task(record(4, "t").id, large).len(), 2);
-        let kept = (registry.ended_bytes, registry.tasks.len());
-        assert_eq!(kept, (MOST_ENDED_BYTES + 1, 1));
+        assert_eq!(
+            (kept(&registry), registry.tasks.len()),
+            (MOST_ENDED_BYTES + 1, 1)
+        );
+    }
+
+    #[test]
+    fn who_has_most_loses_the_oldest() {
+        let mut registry = Registry::default();
+        let part = || End {
+            error_bytes: MOST_ENDED_BYTES / 4,
+            ..end()
+        };
+        let mut add = |number, tenant| {
+            let record = record(number, tenant);
+            let id = record.id;
+            registry.add_task(record);
+            let forgotten = registry.end_task(id, part());
+            forgotten.iter().map(|it| it.id).collect::<Vec<_>>()
+        };
+        for (number, tenant) in [(0, "a"), (1, "b"), (2, "b"), (3, "b")] {
+            assert!(add(number, tenant).is_empty());
+        }
+        assert_eq!(add(4, "b"), [record(1, "b").id]);
+        assert_eq!(add(5, "c"), [record(2, "b").id]);
     }
 
     #[test]
