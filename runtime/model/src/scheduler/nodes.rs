@@ -355,7 +355,7 @@ impl Scheduler {
         for phase in [Phase::Dispatching, Phase::Running, Phase::Blocked] {
             let is_there = |ix: &TaskIx| {
                 let assignment = self.tasks[*ix].state().assignment();
-                assignment.is_some_and(|assignment| assignment.node == node)
+                assignment.is_some_and(|it| it.node == node)
             };
             let lost: Vec<TaskIx> = self.tasks.in_phase(phase).filter(is_there).collect();
             for ix in lost {

@@ -469,11 +469,8 @@ impl World {
                 node,
                 ..
             } => {
-                assert!(
-                    scheduler
-                        .assignment(&task)
-                        .is_some_and(|assignment| assignment.node == node)
-                );
+                let assignment = scheduler.assignment(&task);
+                assert!(assignment.is_some_and(|it| it.node == node));
                 let id = scheduler.cluster()[node].id();
                 self.dispatch(usize::from(id.as_bytes()[0]), (task, attempt));
             }
