@@ -41,6 +41,23 @@ fn wrong_usage() {
         (&["submit", "x.wasm", "--dir", "./a:/b"], "./a::/b"),
         (&["completions", "cmd"], "possible values: bash"),
         (&["bench", "--runs", "0"], "--runs"),
+        (&["submit", "x.wasm", "--cpus", "-1"], "'-1' is negative"),
+        (
+            &["submit", "x.wasm", "--memory", "-5MiB"],
+            "stands behind an equals sign: --memory=-5MiB",
+        ),
+        (
+            &["submit", "x.wasm", "--priority", "high"],
+            "'high' for '--priority <N>': it must be a whole number, such as 10",
+        ),
+        (
+            &["list", "tasks", "--limit", "99999999999999999999"],
+            "it is too large; write a smaller number",
+        ),
+        (
+            &["list", "tasks", "--limit", "-1"],
+            "'-1' for '--limit <N>': -1 is not in 1..=4294967295",
+        ),
     ] {
         assert_says(&Wasmrun::new(args).fails(2), &[says]);
     }

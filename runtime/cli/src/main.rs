@@ -19,6 +19,8 @@ mod stubs;
 mod submit;
 mod things;
 
+use std::num::{IntErrorKind, ParseIntError};
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, ValueHint};
 
@@ -55,7 +57,7 @@ fn main() {
 
 /// The command line, with what the environment says of it.
 fn parse() -> Result<Cli, clap::Error> {
-    let mut command = without_empty_variables(Cli::command());
+    let mut command = with_negative_numbers(without_empty_variables(Cli::command()));
     let matches = command.try_get_matches_from_mut(std::env::args_os());
     let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     cli.map_err(|told| match (told.kind(), not_text(&command)) {
@@ -65,7 +67,10 @@ fn parse() -> Result<Cli, clap::Error> {
         }
         (ErrorKind::ValueValidation, _) => match of_variable(&command, &told) {
             Some(why) => clap::Error::raw(ErrorKind::ValueValidation, why),
-            None => told.format(&mut command),
+            None => match not_whole(&told) {
+                Some(why) => clap::Error::raw(ErrorKind::ValueValidation, of_option(&told, &why)),
+                None => told.format(&mut command),
+            },
         },
         (ErrorKind::UnknownArgument, _) => with_hint(told).format(&mut command),
         _ => told.format(&mut command),
@@ -105,11 +110,43 @@ fn of_variable(command: &clap::Command, told: &clap::Error) -> Option<String> {
     if std::env::args_os().any(is_given) {
         return None;
     }
-    let why = std::error::Error::source(told).map_or_else(String::new, |why| format!(": {why}"));
+    let why = not_whole(told).or_else(|| Some(std::error::Error::source(told)?.to_string()));
+    let why = why.map_or_else(String::new, |why| format!(": {why}"));
     Some(format!(
         "the variable {} has the value '{value}'{why}; correct or unset it\n",
         arg.get_env()?.display()
     ))
+}
+
+/// What is wrong with a value that is no whole number. The standard library's words do not say what to write.
+fn not_whole(told: &clap::Error) -> Option<String> {
+    let why = std::error::Error::source(told)?.downcast_ref::<ParseIntError>()?;
+    let is_negative = matches!(
+        told.get(ContextKind::InvalidValue),
+        Some(ContextValue::String(value)) if value.starts_with('-')
+    );
+    let why = match why.kind() {
+        IntErrorKind::PosOverflow => "it is too large; write a smaller number",
+        IntErrorKind::NegOverflow => "it is too small; write a larger number",
+        _ if is_negative => "it must be a whole number, 0 or more",
+        _ => "it must be a whole number, such as 10",
+    };
+    Some(why.to_owned())
+}
+
+/// The error of an option's value.
+fn of_option(told: &clap::Error, why: &str) -> String {
+    let text = |kind| match told.get(kind) {
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
+    };
+    let (value, option) = (
+        text(ContextKind::InvalidValue),
+        text(ContextKind::InvalidArg),
+    );
+    format!(
+        "invalid value '{value}' for '{option}': {why}\n\nFor more information, try '--help'.\n"
+    )
 }
 
 /// The options of a command and those below it that can be in a variable.
@@ -131,6 +168,15 @@ fn without_empty_variables(command: clap::Command) -> clap::Command {
         false => arg,
     });
     command.mut_subcommands(without_empty_variables)
+}
+
+/// A negative number behind an option is its value: the option says what it takes.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| match arg.get_action().takes_values() {
+        true if !arg.is_positional() => arg.allow_negative_numbers(true),
+        _ => arg,
+    });
+    command.mut_subcommands(with_negative_numbers)
 }
 
 /// The arguments that are no text, and the variables for some that must be.

@@ -11,6 +11,12 @@ pub fn hint(unexpected: &str, all: &[String]) -> Option<String> {
             "a value of {option} stands behind an equals sign: {option}={value}"
         ));
     }
+    let mut pairs = typed.windows(2);
+    if let Some([option, value]) = pairs.find(|pair| is_negative(&pair[0], &pair[1])) {
+        return Some(format!(
+            "a value that begins with a hyphen stands behind an equals sign: {option}={value}"
+        ));
+    }
     let is_submit = typed.iter().any(|word| word == "submit");
     (is_submit && is_call(unexpected))
         .then(|| format!("to call a function, use --invoke '{unexpected}'"))
@@ -23,6 +29,13 @@ fn is_value_of(option: &str, word: &str) -> bool {
         "--retry-on-error" => matches!(word, "true" | "false"),
         _ => false,
     }
+}
+
+/// Whether a word looks like a negative amount of the option before it, such as `-5MiB`.
+fn is_negative(option: &str, word: &str) -> bool {
+    let is_option = option.starts_with("--") && !option.contains('=');
+    let rest = word.strip_prefix('-');
+    is_option && rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Whether a text is addresses with ports, as of `--net=`.
@@ -70,6 +83,7 @@ mod tests {
                 "submit m --retry-on-error false",
                 "--retry-on-error=false",
             ),
+            ("-5", "submit m --memory -5MiB", "--memory=-5MiB"),
             ("add(1,2)", "submit m.wasm add(1,2)", "--invoke 'add(1,2)'"),
             ("a:b/c@1.0#f()", "submit m", "--invoke 'a:b/c@1.0#f()'"),
         ] {
@@ -81,6 +95,8 @@ mod tests {
             ("m.wasm", "submit x.wasm --net m.wasm"),
             ("add(1)", "run x.py add(1)"),
             ("(1)", "submit m (1)"),
+            ("-5", "submit -5s"),
+            ("-x", "submit m --memory -x"),
             ("x", "submit m -- --net 10.0.0.1:80"),
         ] {
             assert_eq!(hint(unexpected, typed), "", "{typed}");
