@@ -230,7 +230,10 @@ fn where_results_cannot_be_written_is_said_before_the_work() {
     for (out, why) in [
         (path("nowhere/out"), "nowhere; make it first"),
         (path(""), "it is a folder; name a file in it"),
-        (path("file/out"), "Not a directory"),
+        (
+            path("file/out"),
+            "a part of its path is a file; name another",
+        ),
     ] {
         let stderr = Wasmrun::call("spin()").args(["-O", &out]).fails(2);
         assert_says(&stderr, &["cannot write to ", why]);

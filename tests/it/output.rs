@@ -583,5 +583,10 @@ fn a_file_keeps_what_it_has_until_there_is_something_new() {
     // Nobody writes to this one.
     let node = Node::start();
     let put = node.wasmrun(["put"]).arg(&fifo).fails(2);
-    assert_says(&put, &["is not a file"]);
+    assert_says(
+        &put,
+        &["is not a file", "write what comes out of it to a file"],
+    );
+    let put = node.wasmrun(["put"]).arg(dir.path()).fails(2);
+    assert_says(&put, &["not a file but a folder: give a file in it"]);
 }

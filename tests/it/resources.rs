@@ -61,6 +61,15 @@ fn amounts_that_are_none() {
 }
 
 #[test]
+fn a_cause_of_no_start_is_said_once() {
+    let stderr = Wasmrun::call("noop()")
+        .args(["--object-memory", "0"])
+        .fails(2);
+    let says = "an object store of 0 bytes is too small";
+    assert_eq!(stderr.matches(says).count(), 1, "{stderr}");
+}
+
+#[test]
 fn what_no_node_has_cannot_be_scheduled() {
     for (args, why) in [
         (&["--gpus", "1"][..], "GPU: needs 1, node has 0 in total"),

@@ -108,7 +108,7 @@ impl Printer {
     /// have their answer, the exit code says that something went wrong behind it.
     pub fn error(&self, error: &anyhow::Error, exit: Exit) {
         if self.output == Output::Json && !HAS_ANSWERED.load(Ordering::Relaxed) {
-            let causes: Vec<String> = error.chain().skip(1).map(advised).collect();
+            let causes = causes(error);
             let error = json!({
                 "message": error.to_string(),
                 "because": causes,
@@ -123,8 +123,8 @@ impl Printer {
     /// An error for people alone, where a program has been told already.
     pub fn error_text(&self, error: &anyhow::Error) {
         self.labelled("error", "31", error);
-        for cause in error.chain().skip(1) {
-            self.stderr(format_args!("  because: {}", advised(cause)));
+        for cause in causes(error) {
+            self.stderr(format_args!("  because: {cause}"));
         }
     }
 
@@ -226,6 +226,15 @@ pub fn table(columns: &[Column<'_>], rows: &[Vec<String>]) -> String {
     lines.join("\n")
 }
 
+/// The causes of an error, but for those whose text the one above has already.
+fn causes(error: &anyhow::Error) -> Vec<String> {
+    let chain: Vec<_> = error.chain().collect();
+    let pairs = chain.windows(2);
+    let causes = pairs.map(|pair| (pair[0].to_string(), advised(pair[1])));
+    let causes = causes.filter(|(above, cause)| !above.contains(cause.as_str()));
+    causes.map(|(_, cause)| cause).collect()
+}
+
 /// A cause of an error. The system's own texts do not say what to do about a file: this does.
 fn advised(cause: &(dyn Error + 'static)) -> String {
     let of_system = cause.downcast_ref::<io::Error>();
@@ -241,6 +250,9 @@ fn advised(cause: &(dyn Error + 'static)) -> String {
         Some(error) if error.kind() == ErrorKind::PermissionDenied => {
             format!("{error}; check the permissions of the file and its folders")
         }
+        Some(error) if error.kind() == ErrorKind::NotADirectory => {
+            format!("{error}; check the path: a part of it is a file, and no folder")
+        }
         _ => cause.to_string(),
     }
 }
@@ -248,6 +260,14 @@ fn advised(cause: &(dyn Error + 'static)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_that_has_been_said_is_not_said_twice() {
+        let error = anyhow::anyhow!("the disk is full");
+        let error = error.context("no room: the disk is full");
+        let error = error.context("cannot start");
+        assert_eq!(causes(&error), ["no room: the disk is full"]);
+    }
 
     #[test]
     fn columns_line_up() {

@@ -61,7 +61,12 @@ pub fn check(path: &Path) -> Result<(), Failure> {
 }
 
 fn explain(error: io::Error) -> String {
-    error.to_string()
+    match error.kind() {
+        ErrorKind::NotADirectory => {
+            format!("{error}: a part of its path is a file; name another file")
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// The folder that a name is in.

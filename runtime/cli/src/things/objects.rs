@@ -33,9 +33,15 @@ pub fn put(put: &Put, global: &Global, printer: &Printer) -> CommandResult {
     let shown = put.file.display();
     let cannot = || format!("cannot read {shown}");
     // To open a pipe waits for who writes to it.
-    if !std::fs::metadata(&put.file).with_context(cannot)?.is_file() {
+    let about = std::fs::metadata(&put.file).with_context(cannot)?;
+    if about.is_dir() {
         return Err(Failure::usage(format!(
-            "{shown} is not a file: an object has a length"
+            "{shown} is not a file but a folder: give a file in it"
+        )));
+    }
+    if !about.is_file() {
+        return Err(Failure::usage(format!(
+            "{shown} is not a file, and has no length as an object must: write what comes out of it to a file first"
         )));
     }
     let file = File::open(&put.file).with_context(cannot)?;

@@ -54,7 +54,7 @@ pub enum ServeError {
         fault: &'static str,
     },
     /// The system refuses.
-    #[error("cannot listen at {address}: {error}")]
+    #[error("cannot listen at {address}: {error}; choose another --address")]
     Io {
         /// Where.
         address: Address,
