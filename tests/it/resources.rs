@@ -348,6 +348,10 @@ fn what_a_node_has_is_changed_while_it_runs() {
         (delete("fpga"), "has no fpga"),
         (delete("CPU"), "say CPU=0 for none"),
         (set("fpga=1.5"), "cannot have fpga 1.5: "),
+        (
+            set("fpga=1.5"),
+            "fpga=sum:1.5 if its units need no ids, with --node-resource when the node is started",
+        ),
         (set("fpga"), "must be NAME=AMOUNT"),
         (set("fpga=-1"), "fpga=-1"),
         (

@@ -185,11 +185,20 @@ fn begun_so<'a>(prefix: &str, members: &'a [MemberRow]) -> Result<&'a MemberRow,
 
 /// The node that lives and has this name, or whose id begins so.
 pub(super) fn living(cluster: &Cluster, node: &str) -> Result<NodeId, Refusal> {
-    let mut members = cluster.members();
+    living_of(cluster.members(), node)
+}
+
+fn living_of(mut members: Vec<MemberRow>, node: &str) -> Result<NodeId, Refusal> {
+    let was_there = members.iter().any(|row| row.name == node);
     members.retain(|row| row.state != "dead");
     let named = members.iter().find(|row| row.name == node);
     match named {
         Some(row) => Ok(row.id),
+        None if was_there => {
+            let why =
+                format_args!("node '{node}' is dead: start it again first, or name one that lives");
+            Err(refusal(RefusalKind::NotFound, why))
+        }
         None => Ok(begun_so(node, &members)?.id),
     }
 }
@@ -291,9 +300,8 @@ fn alone(status: NodeStatus) -> MemberRow {
 mod tests {
     use super::*;
 
-    #[test]
-    fn nodes_are_listed_by_name_and_those_that_are_gone_last() {
-        let row = |(name, state): (&str, &str)| MemberRow {
+    fn row((name, state): (&str, &str)) -> MemberRow {
+        MemberRow {
             name: name.into(),
             id: LOCAL,
             state: state.into(),
@@ -305,7 +313,28 @@ mod tests {
             available: Default::default(),
             since_ms: 0,
             version: String::new(),
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_dead_is_said_to_be() {
+        let said = |nodes: &[(&str, &str)]| {
+            let members = nodes.iter().map(|it| row(*it)).collect();
+            living_of(members, "n1").map_err(|why| why.to_string())
         };
+        let said_of_none = said(&[("n2", "alive")]).unwrap_err();
+        assert!(
+            said_of_none.contains("there is no node 'n1'"),
+            "{said_of_none}"
+        );
+        let said_of_dead = said(&[("n1", "dead"), ("n2", "alive")]).unwrap_err();
+        assert!(said_of_dead.contains("node 'n1' is dead"), "{said_of_dead}");
+        // Its name may be that of another one.
+        assert_eq!(said(&[("n1", "dead"), ("n1", "alive")]), Ok(LOCAL));
+    }
+
+    #[test]
+    fn nodes_are_listed_by_name_and_those_that_are_gone_last() {
         let nodes = [
             ("n3", "alive"),
             ("n0", "dead"),

@@ -3,7 +3,7 @@
 //! Owns what may be changed, and the words for what has come of it. The rules for what is in use are the scheduler's
 //! ([`wasmrun_model::resource`]). Must not: take from a task what it holds.
 
-use wasmrun_model::resource::{Amount, Pool, PoolKind, ResourceName};
+use wasmrun_model::resource::{Amount, CapacityError, Pool, PoolKind, ResourceName};
 use wasmrun_model::wire::{Refusal, RefusalKind, Response, SetResource};
 
 use super::Inner;
@@ -131,7 +131,7 @@ pub(super) fn set(
         let why = Pool::for_name(name, amount).err();
         let why = why.map_or_else(
             || "it has as many resources as a node may have, with those that tasks hold still: delete one first".to_owned(),
-            |why| why.to_string(),
+            |why| cannot_have(name, &why),
         );
         return usage(format_args!(
             "node '{}' cannot have {name} {}: {why}",
@@ -149,6 +149,18 @@ pub(super) fn set(
         })?;
     }
     Ok(text)
+}
+
+/// Why a node that runs cannot have so much of a resource. Of which kind one is, is said when the node is started.
+fn cannot_have(name: &ResourceName, why: &CapacityError) -> String {
+    let is_of_kind = matches!(
+        why,
+        CapacityError::NotWhole { .. } | CapacityError::TooManyIds { .. }
+    );
+    match is_of_kind && name.is_user() {
+        true => format!("{why}, with --node-resource when the node is started"),
+        false => why.to_string(),
+    }
 }
 
 /// How it stands with a resource of the node.
