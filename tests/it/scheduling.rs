@@ -454,7 +454,7 @@ fn a_node_that_is_named_must_be_there_and_have_what_it_takes() {
     assert_eq!(
         stderr,
         "error: unschedulable: node n2 is not in the cluster; name another one, or make the \
-         affinity soft\n"
+         affinity soft: node:n2:soft\n"
     );
     let lacks = "GPU: needs 1, node has 0 in total";
     let stderr = run("node:n1", &["--gpus", "1"]);

@@ -106,7 +106,7 @@ pub enum Unschedulable {
     /// The node is not there.
     #[error(
         "unschedulable: node {node} is not in the cluster; name another one, or make the affinity \
-         soft"
+         soft: node:{node}:soft"
     )]
     Gone {
         /// The node.
