@@ -25,6 +25,7 @@ pub fn bytes(amount: u64) -> String {
         u128::from(amount % scale) * 10 / u128::from(scale),
     );
     match tenth {
+        0 if amount == 1 => "1 byte".to_owned(),
         0 => format!("{whole} {}", UNITS[unit]),
         _ => format!("{whole}.{tenth} {}", UNITS[unit]),
     }
@@ -146,6 +147,7 @@ mod tests {
     #[test]
     fn amounts_read_well() {
         assert_eq!(bytes(0), "0 bytes");
+        assert_eq!(bytes(1), "1 byte");
         assert_eq!(bytes(1023), "1023 bytes");
         assert_eq!(bytes(64 << 20), "64 MiB");
         assert_eq!(bytes((3 << 30) / 2), "1.5 GiB");

@@ -92,8 +92,12 @@ fn say(recorder: &Recorder, recording: &Recording, file: &Path, printer: &Printe
         "priorities, retries, strategies, labels, placement groups and sizes of arguments are in no history: all tasks have the defaults",
     );
     if calls + never_ran > 0 {
+        let (call, task) = (
+            if *calls == 1 { "call" } else { "calls" },
+            if *never_ran == 1 { "task" } else { "tasks" },
+        );
         printer.note(format_args!(
-            "left out: {calls} calls of actors, which run in what these hold, and {never_ran} tasks that never ran"
+            "left out: {calls} {call} of actors, which run in what these hold, and {never_ran} {task} that never ran"
         ));
     }
     let (missed, unreadable) = (recorder.missed(), recorder.unreadable());
