@@ -320,3 +320,24 @@ fn where_a_task_failed_the_failure_is_shown() {
     let id = detached["task_id"].as_str().expect("it has one");
     assert_says(&get(id).fails(5), &["the guest trapped"]);
 }
+
+#[test]
+fn what_was_spilled_goes_with_its_node() {
+    let dir = scratch();
+    let (spill, file) = (dir.path().join("spill"), dir.path().join("big"));
+    fs::write(&file, vec![7; 700 << 10]).unwrap();
+    let mut node = Node::new();
+    let spill_dir = spill.to_str().unwrap();
+    node.start_with(&["--object-memory", "1MiB", "--spill-dir", spill_dir]);
+    for _ in 0..2 {
+        node.wasmrun(["put"]).arg(&file).ok();
+    }
+    let folders = || {
+        let entries = fs::read_dir(&spill).unwrap().flatten();
+        entries.filter(|it| it.path().is_dir()).count()
+    };
+    assert_eq!(folders(), 1, "one is on disk");
+    node.wasmrun(["node", "stop"]).ok();
+    node.running.take().expect("it runs").end();
+    assert_eq!(folders(), 0);
+}

@@ -409,6 +409,8 @@ impl Drop for Node {
             // Whoever drops the node may be in a runtime, where nobody may wait.
             control.shutdown_background();
         }
+        // What still runs there may have references to the store.
+        self.shared.store.end_spilling();
     }
 }
 

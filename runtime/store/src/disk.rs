@@ -120,6 +120,7 @@ impl Drop for SpillDir {
 
 /// What the thread does: jobs, until the store is gone.
 pub(crate) fn run(dir: SpillDir, jobs: &Receiver<Job>, store: &Weak<Core>) {
+    let mut dir = Some(dir);
     // CRC-32 of each file that there is.
     let mut sums = HashMap::new();
     for job in jobs {
@@ -129,10 +130,14 @@ pub(crate) fn run(dir: SpillDir, jobs: &Receiver<Job>, store: &Weak<Core>) {
         match job {
             Job::Remove(file) => {
                 sums.remove(&file);
-                let _ = fs::remove_file(dir.file(file));
+                if let Some(dir) = &dir {
+                    let _ = fs::remove_file(dir.file(file));
+                }
             }
             Job::Spill { it, extent } => {
-                let written = dir.write(it.file, &extent.bytes()[..it.len as usize]);
+                let dir = there(dir.as_ref());
+                let written =
+                    dir.and_then(|dir| dir.write(it.file, &extent.bytes()[..it.len as usize]));
                 let result = written.map(|sum| {
                     sums.insert(it.file, sum);
                 });
@@ -143,13 +148,23 @@ pub(crate) fn run(dir: SpillDir, jobs: &Receiver<Job>, store: &Weak<Core>) {
             Job::Restore { it, mut room } => {
                 let reserved = room.extent.reserve();
                 let sum = sums.get(&it.file).copied();
-                let result = reserved.and_then(|()| dir.read(it.file, it.len, sum, &mut room));
+                let dir = reserved.and_then(|()| there(dir.as_ref()));
+                let result = dir.and_then(|dir| dir.read(it.file, it.len, sum, &mut room));
                 if let Some(store) = store.upgrade() {
                     store.with(|state| state.restored(it, room.extent, result));
                 }
             }
+            Job::End(ended) => {
+                dir = None;
+                drop(ended);
+            }
         }
     }
+}
+
+/// The folder, if it has not been removed.
+fn there(dir: Option<&SpillDir>) -> io::Result<&SpillDir> {
+    dir.ok_or_else(|| io::Error::other("the node has ended, and its spill folder is gone"))
 }
 
 fn lock_file(path: &Path) -> io::Result<File> {

@@ -61,6 +61,15 @@ impl Store {
         Ok(Self(Arc::new(Shared::new(core, Some(disk)))))
     }
 
+    /// Removes what is on disk, for good: it can no more be read, and nothing more is spilled. For a node that ends while
+    /// somebody has a reference to the store still. Waits for what the disk is doing.
+    pub fn end_spilling(&self) {
+        let (ended, end) = channel();
+        self.0.with(|state| state.end_disk(ended));
+        // Nothing is ever sent: this is the end of the sender, which is there at once without a disk.
+        let _ = end.recv();
+    }
+
     /// Creates an object if there is room now, or secondary copies can make room. Never waits, and
     /// does not overtake those who do. It may have to give memory back to the system first, which
     /// takes some 0.1 s for a GiB.

@@ -6,7 +6,9 @@ use std::ffi::CString;
 use std::path::Path;
 use std::task::Poll;
 
-use common::{KIB, MIB, Polled, assert_contents, block_on, contents, id, open_with_spill, put};
+use common::{
+    KIB, MIB, Polled, assert_contents, block_on, contents, id, open, open_with_spill, put,
+};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_store::{Copy, Form, ReadError, Store};
 
@@ -51,6 +53,25 @@ fn nothing_referenced_is_lost() {
         1,
         "only the folder's lock stays"
     );
+}
+
+#[test]
+fn what_is_on_disk_can_go_before_the_last_reference() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with_spill(MIB, dir.path(), 64 * MIB);
+    let kept = put(&store, 1, 768 * KIB);
+    let second = put(&store, 2, 768 * KIB);
+    assert!(!kept.is_resident());
+    store.end_spilling();
+    let entries = std::fs::read_dir(dir.path()).unwrap().count();
+    assert_eq!(entries, 1, "only the folder's lock stays");
+    assert_contents(&second, 2);
+    drop(second);
+    let error = kept.view().unwrap_err();
+    assert!(matches!(error, ReadError::Disk { .. }), "{error}");
+    // There is nothing left, or there was no disk.
+    store.end_spilling();
+    open(MIB).end_spilling();
 }
 
 #[test]

@@ -45,9 +45,17 @@ pub(crate) struct FileNumber(pub(crate) u64);
 /// What the thread is asked to do. It does one after the other.
 #[derive(Debug)]
 pub(crate) enum Job {
-    Spill { it: OnDisk, extent: Arc<Extent> },
-    Restore { it: OnDisk, room: Room },
+    Spill {
+        it: OnDisk,
+        extent: Arc<Extent>,
+    },
+    Restore {
+        it: OnDisk,
+        room: Room,
+    },
     Remove(FileNumber),
+    /// All files go, and nothing is written or read from then on. The sender goes when that is done.
+    End(Sender<()>),
 }
 
 /// An object that the disk's thread was working on.

@@ -31,6 +31,7 @@ mod usage;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 
@@ -345,6 +346,13 @@ impl State {
         self.has_changed = true;
         // The thread ends only with the store, and removes the whole folder then.
         let _ = disk.jobs.send(Job::Remove(file));
+    }
+
+    /// Sends the disk's thread to remove all files for good. The sender goes when there are none.
+    pub(crate) fn end_disk(&self, ended: Sender<()>) {
+        if let Some(disk) = &self.disk {
+            let _ = disk.jobs.send(Job::End(ended));
+        }
     }
 
     /// Gives an object its entry: from now on the id exists.
