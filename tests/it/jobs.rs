@@ -89,6 +89,18 @@ fn a_detached_array_is_a_job_with_results_in_order() {
 }
 
 #[test]
+fn a_function_that_returns_nothing_has_no_file_of_its_result() {
+    let node = Node::start();
+    let submit = node.wasmrun(["submit", "--detach", "--invoke", "noop()"]);
+    let job = job_of(&submit.arg(guest("fixture")).json(0));
+    node.wasmrun(["job", "wait", &job]).ok();
+    let file = node.dir.path().join("nothing");
+    let results = node.wasmrun(["job", "results", &job, "-O"]).arg(&file);
+    assert_eq!(results.ok(), "");
+    assert!(!file.exists());
+}
+
+#[test]
 fn waiting_ends_as_an_attached_submit_would() {
     let node = Node::start();
     // What it says, and the exit code.

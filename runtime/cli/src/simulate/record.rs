@@ -103,7 +103,7 @@ fn say(recorder: &Recorder, recording: &Recording, file: &Path, printer: &Printe
     let (missed, unreadable) = (recorder.missed(), recorder.unreadable());
     if missed + unreadable > 0 {
         printer.warn(format_args!(
-            "attempts are missing: the files say of {missed} that they could not be written, and {unreadable} lines are none"
+            "attempts are missing: not written to the files: {missed}; lines that are no attempt: {unreadable}"
         ));
     }
 }

@@ -167,6 +167,10 @@ fn give(
     report: &mut serde_json::Value,
     printer: &Printer,
 ) -> CommandResult {
+    if made.is_nothing() {
+        // As an attached `submit`, which writes no file either.
+        return Ok(());
+    }
     let value = made.value()?;
     if let Some(path) = path {
         let written = outfile::replace(path, &made.file(value.as_ref())?);
@@ -190,6 +194,11 @@ fn give(
 }
 
 impl Made {
+    /// Whether it is of a function that returns nothing.
+    fn is_nothing(&self) -> bool {
+        self.ty.is_none() && matches!(self.bytes.encoded(), EncodedRef::Postcard([]))
+    }
+
     /// The value, if its type is known.
     fn value(&self) -> Result<Option<(&ValueType, Value)>, Failure> {
         let Some(ty) = &self.ty else {

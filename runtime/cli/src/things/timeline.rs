@@ -59,9 +59,12 @@ pub fn timeline(options: &Timeline, global: &Global, printer: &Printer) -> Comma
                 1 => "1 node".to_owned(),
                 many => format!("{many} nodes"),
             };
+            let (attempts, are) = match trace.attempts() {
+                1 => ("1 attempt".to_owned(), "is"),
+                many => (format!("{many} attempts"), "are"),
+            };
             printer.note(format_args!(
-                "{} attempts at {nodes}, over {}, are in {}: open it at https://ui.perfetto.dev or chrome://tracing",
-                trace.attempts(),
+                "{attempts} at {nodes}, over {}, {are} in {}: open it at https://ui.perfetto.dev or chrome://tracing",
                 rows::took_text(trace.span_us()),
                 path.display()
             ));
