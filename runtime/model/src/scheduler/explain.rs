@@ -295,7 +295,8 @@ pub struct Explanation {
     pub waits: Waits,
     /// How often and for how long in all it was paused, if it was.
     pub paused: Option<(u32, Duration)>,
-    /// How often attempts of it were stopped for other tenants, how long those had run in all, and why, if any were.
+    /// How often attempts of it were stopped for other tenants, how long those had run in all, and why, if any were. No why where
+    /// that was at other nodes.
     pub stopped: Option<(u32, Duration, Option<PausedFor>)>,
     /// How many tasks of its class and tenant come before it. At most [`COUNTED`] are counted.
     pub before: usize,
@@ -381,7 +382,7 @@ impl Scheduler {
             since: self.now - task.since,
             waits,
             paused: self.pauses_of(ix).map(|it| self.paused_for(it)),
-            stopped: stops.map(|it| (it.times, it.in_all, Some(it.why.clone()))),
+            stopped: stops.map(|it| (it.times, it.in_all, it.why.clone())),
             before: self.count_before(ix),
             nodes,
             more_nodes,

@@ -41,8 +41,8 @@ pub struct Stops {
     pub times: u32,
     /// How long its attempts had run by then, in all.
     pub in_all: Duration,
-    /// Why it was told to stop last.
-    pub why: PausedFor,
+    /// Why it was told to stop here last; `None` if that was elsewhere alone.
+    pub why: Option<PausedFor>,
     /// Whether it was told to, and has not stopped yet.
     is_due: bool,
 }
@@ -101,7 +101,8 @@ impl Scheduler {
         let ix = self.tasks.find(task)?;
         let task = &self.tasks[ix];
         let stops = self.stops_of(ix).filter(|it| it.is_due)?;
-        (task.attempt == attempt && task.doom.is_none()).then_some(&stops.why)
+        let why = stops.why.as_ref();
+        why.filter(|_| task.attempt == attempt && task.doom.is_none())
     }
 
     /// Whether a task may be told to stop, however long it has run.
@@ -123,9 +124,9 @@ impl Scheduler {
         let (Some(stops), Some(assignment)) = (stops, task.state().assignment()) else {
             return false;
         };
-        let PausedFor::Minimum {
+        let Some(PausedFor::Minimum {
             tenant, resource, ..
-        } = &stops.why
+        }) = &stops.why
         else {
             return false;
         };
@@ -348,11 +349,11 @@ impl Scheduler {
             let stops = self.stops.0.entry(*ix).or_insert_with(|| Stops {
                 times: 0,
                 in_all: Duration::ZERO,
-                why: why.clone(),
+                why: None,
                 is_due: true,
             });
             stops.is_due = true;
-            stops.why = why.clone();
+            stops.why = Some(why.clone());
             let task = &self.tasks[*ix];
             if let TaskKind::Actor(actor) = task.kind
                 && !self.actors.leave(&actor)
@@ -396,6 +397,22 @@ impl Scheduler {
                 self.retry(ix);
             }
         }
+    }
+
+    /// The node that had an attempt of a task owned here, for so long, has stopped it for another tenant. What that node says of
+    /// the attempt comes next.
+    pub fn stopped_elsewhere(&mut self, task: &TaskId, ran: Duration) {
+        let Some(ix) = self.tasks.find(task) else {
+            return;
+        };
+        let stops = self.stops.0.entry(ix).or_insert(Stops {
+            times: 0,
+            in_all: Duration::ZERO,
+            why: None,
+            is_due: false,
+        });
+        stops.times = stops.times.saturating_add(1);
+        stops.in_all = stops.in_all.saturating_add(ran);
     }
 
     /// Only what an executor has is told to stop.

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::TaskId;
+use wasmrun_model::id::{NodeId, TaskId};
 use wasmrun_model::scheduler::{Event, Message, Outcome, PausedFor};
 use wasmrun_model::task::Attempt;
 use wasmrun_model::time::Instant as ModelInstant;
@@ -46,6 +46,21 @@ impl Ledger {
         };
         self.generation_ends(actor, Some(why), todo);
         self.scheduler.note(now, Event::Preempted { task, attempt });
+    }
+
+    /// Another node says what came of an attempt of a task owned here. It counts if it was stopped there for another tenant, or
+    /// is an actor that has left there.
+    pub(super) fn count_stop(&mut self, from: NodeId, message: &Message, report: &Report) {
+        if let Message::Settled {
+            task,
+            attempt,
+            outcome: Outcome::HandedBack,
+        } = message
+            && report.result.as_ref().is_err_and(is_move)
+            && self.scheduler.is_at(task, *attempt, from)
+        {
+            self.scheduler.stopped_elsewhere(task, report.ran);
+        }
     }
 
     /// What the owner of an actor hears of a generation that has left this node: that it is followed by another, and that

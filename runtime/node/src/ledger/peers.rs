@@ -306,6 +306,7 @@ impl Ledger {
         let now = self.now();
         let mut todo = Todo::default();
         self.changes += 1;
+        self.count_stop(from, &message, &report);
         self.host_settled(now, from, &message, &report, &mut todo);
         let mut report = Some(report);
         // It was stopped there for another tenant. Where it is tried again is decided anew.

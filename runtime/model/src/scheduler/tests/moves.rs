@@ -240,6 +240,24 @@ fn nobody_comes_below_its_minimum_by_it() {
 }
 
 #[test]
+fn what_was_stopped_at_another_node_counts_at_its_own() {
+    let mut it = Harness::local(NODE);
+    it.peer(1, 1, r#"{"GPU": 2}"#);
+    it.submit(task(1, r#"{"GPU": 2}"#).tenant("A"));
+    assert_eq!(it.scheduler.peer(&task_id(1)), Some(node_id(1)));
+    for times in ["once", "2 times"] {
+        it.scheduler
+            .stopped_elsewhere(&task_id(1), Duration::from_secs(2));
+        let said = format!("it was stopped {times} and begun again, after ");
+        assert!(it.explain(1).contains(&said), "{}", it.explain(1));
+    }
+    it.cancel(1);
+    it.scheduler
+        .stopped_elsewhere(&task_id(1), Duration::from_secs(2));
+    assert!(it.scheduler.stops.is_empty());
+}
+
+#[test]
 fn an_actor_of_another_node_goes_back_to_that() {
     let mut it = Harness::local(NODE);
     it.peer(1, 1, "{}");
