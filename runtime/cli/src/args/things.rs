@@ -308,7 +308,8 @@ pub struct ClusterOptions {
     /// How long a node that says nothing is alive.
     ///
     /// 1s to 24h.
-    #[arg(long, value_name = "DURATION", value_parser = super::duration, default_value = "3s")]
+    #[arg(long, value_name = "DURATION", value_parser = super::words::lease_time,
+          default_value = "3s")]
     pub lease_time: Duration,
     /// Run so many nodes on this machine, for development.
     ///

@@ -44,6 +44,15 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| error.to_string())
 }
 
+/// How long a lease in the control store may live.
+pub(super) fn lease_time(text: &str) -> Result<Duration, String> {
+    let time = duration(text)?;
+    match (Duration::from_secs(1)..=Duration::from_secs(24 * 3600)).contains(&time) {
+        true => Ok(time),
+        false => Err(format!("'{text}' is not 1s to 24h")),
+    }
+}
+
 /// `NAME=AMOUNT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceArg {
@@ -259,6 +268,18 @@ mod tests {
             "-1",
         ] {
             assert!(all(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn leases_live_for_a_second_to_a_day() {
+        for (text, is_fit) in [
+            ("999ms", false),
+            ("1s", true),
+            ("24h", true),
+            ("25h", false),
+        ] {
+            assert_eq!(lease_time(text).is_ok(), is_fit, "{text}");
         }
     }
 
