@@ -185,21 +185,24 @@ fn begun_so<'a>(prefix: &str, members: &'a [MemberRow]) -> Result<&'a MemberRow,
 
 /// The node that lives and has this name, or whose id begins so.
 pub(super) fn living(cluster: &Cluster, node: &str) -> Result<NodeId, Refusal> {
-    living_of(cluster.members(), node)
+    among_living(cluster.members(), node)
 }
 
-fn living_of(mut members: Vec<MemberRow>, node: &str) -> Result<NodeId, Refusal> {
-    let was_there = members.iter().any(|row| row.name == node);
-    members.retain(|row| row.state != "dead");
-    let named = members.iter().find(|row| row.name == node);
-    match named {
-        Some(row) => Ok(row.id),
-        None if was_there => {
-            let why =
-                format_args!("node '{node}' is dead: start it again first, or name one that lives");
+fn among_living(members: Vec<MemberRow>, node: &str) -> Result<NodeId, Refusal> {
+    let (gone, living): (Vec<_>, Vec<_>) = members.into_iter().partition(is_gone);
+    if let Some(row) = living.iter().find(|row| row.name == node) {
+        return Ok(row.id);
+    }
+    let found = begun_so(node, &living).map(|row| row.id);
+    match (found, gone.iter().find(|row| row.name == node)) {
+        (Err(_), Some(row)) => {
+            let state = &row.state;
+            let why = format_args!(
+                "node '{node}' is {state}, and this is for nodes that live: `wasmrun node list` shows them"
+            );
             Err(refusal(RefusalKind::NotFound, why))
         }
-        None => Ok(begun_so(node, &members)?.id),
+        (found, _) => found,
     }
 }
 
@@ -317,20 +320,15 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_dead_is_said_to_be() {
-        let said = |nodes: &[(&str, &str)]| {
-            let members = nodes.iter().map(|it| row(*it)).collect();
-            living_of(members, "n1").map_err(|why| why.to_string())
-        };
-        let said_of_none = said(&[("n2", "alive")]).unwrap_err();
-        assert!(
-            said_of_none.contains("there is no node 'n1'"),
-            "{said_of_none}"
-        );
-        let said_of_dead = said(&[("n1", "dead"), ("n2", "alive")]).unwrap_err();
-        assert!(said_of_dead.contains("node 'n1' is dead"), "{said_of_dead}");
-        // Its name may be that of another one.
-        assert_eq!(said(&[("n1", "dead"), ("n1", "alive")]), Ok(LOCAL));
+    fn who_is_gone_is_not_said_to_be_unknown() {
+        for state in ["dead", "removed"] {
+            let members = || vec![row(("n1", "draining")), row(("n0", state))];
+            assert_eq!(among_living(members(), "n1").ok(), Some(LOCAL));
+            for (name, says) in [("n0", state), ("n2", "there is no node 'n2'")] {
+                let refused = among_living(members(), name).unwrap_err();
+                assert!(refused.message.contains(says), "{}", refused.message);
+            }
+        }
     }
 
     #[test]
