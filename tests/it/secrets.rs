@@ -102,6 +102,12 @@ fn a_task_is_given_what_was_set_and_a_list_shows_names_alone() {
     node.wasmrun(["secret", "remove", "KEY"]).ok();
     let said = prints(submit(), &["--secret", "KEY"], ["env"]).fails(2);
     assert_says(&said, &["there is no secret KEY", "wasmrun secret set KEY"]);
+    let said = node.wasmrun(["secret", "remove", "KEY"]).fails(2);
+    assert_says(
+        &said,
+        &["there is no secret KEY", "shows those that there are"],
+    );
+    assert!(!said.contains("secret set"), "{said}");
 }
 
 #[test]

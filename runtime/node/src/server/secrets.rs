@@ -22,7 +22,12 @@ impl Session {
         value: Bytes,
     ) -> Result<Response, Refusal> {
         let bytes = value.0.len();
-        if bytes == 0 || bytes > MAX_BYTES {
+        if bytes == 0 {
+            let why = "a secret has 1 byte to 64 KiB, and this value is empty: write it to standard input, or to the file of \
+                       --from-file";
+            return Err(refusal(RefusalKind::Usage, why));
+        }
+        if bytes > MAX_BYTES {
             let why = format_args!(
                 "a secret has 1 byte to 64 KiB, and this value has {bytes} bytes: put what is larger into an object, encrypted, \
                  and its key into the secret"
@@ -52,12 +57,12 @@ impl Session {
         match self.inner.cluster() {
             Some(cluster) => {
                 let removed = cluster.remove_secret(&key.0, &key.1);
-                removed.await.map_err(refused)?;
+                removed.await.map_err(not_removed)?;
             }
             None if self.inner.shared.secrets.remove(&key) => {}
             None => {
                 let (tenant, name) = key;
-                return Err(refused(SecretError::Missing { tenant, name }));
+                return Err(not_removed(SecretError::Missing { tenant, name }));
             }
         }
         tracing::info!(tenant = %key.0, name = %key.1, by = self.by, "a secret was removed");
@@ -139,6 +144,20 @@ fn wanted(request: &Request) -> Option<(&Grants, &Terms)> {
         _ => return None,
     };
     Some((request.grants()?, terms))
+}
+
+/// As [`refused`], of what is to be removed: nobody wants to set it then.
+fn not_removed(error: SecretError) -> Refusal {
+    match error {
+        SecretError::Missing { tenant, name } => {
+            let why = format_args!(
+                "there is no secret {name} for tenant '{tenant}': `wasmrun secret list --tenant {tenant}` shows those that there \
+                 are, and whose"
+            );
+            refusal(RefusalKind::NotFound, why)
+        }
+        error => refused(error),
+    }
 }
 
 fn refused(error: SecretError) -> Refusal {
