@@ -200,7 +200,7 @@ pub enum Command {
     },
     /// Show who has changed what in the cluster, from where and when.
     Audit(Audit),
-    /// Say what tenants are due of the cluster: weights and guaranteed minima.
+    /// Say what tenants are due of the cluster, and what they may have: weights, guaranteed minima and quotas.
     Tenant {
         #[command(subcommand)]
         command: TenantCommand,

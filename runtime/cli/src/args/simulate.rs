@@ -98,7 +98,10 @@ impl TenantArg {
             ("max-tasks", "none") => self.max_tasks = Some(None),
             ("max-tasks", most) => {
                 let most = most.parse::<u32>().map_err(|_| {
-                    format!("'{most}' must be a whole number, or none for no bound")
+                    let limit = u32::MAX;
+                    format!(
+                        "'{most}' must be a whole number, at most {limit}, or none for no bound"
+                    )
                 })?;
                 self.max_tasks = Some(Some(most));
             }

@@ -101,7 +101,8 @@ impl FromStr for MostArg {
             ("none", _) => Ok(Self(None)),
             (_, Ok(most)) => Ok(Self(Some(most))),
             (_, Err(_)) => Err(format!(
-                "'{text}' must be a whole number, or none for no bound"
+                "'{text}' must be a whole number, at most {}, or none for no bound",
+                u32::MAX
             )),
         }
     }
@@ -264,9 +265,12 @@ mod tests {
         assert_eq!("2KiB".parse::<BytesArg>(), Ok(BytesArg(Some(2048))));
         assert_eq!("none".parse::<BytesArg>(), Ok(BytesArg(None)));
         assert!("-1".parse::<BytesArg>().is_err());
-        for text in ["", "-1", "1.5", "many"] {
+        for text in ["", "-1", "1.5", "many", "4294967296"] {
             let error = text.parse::<MostArg>().unwrap_err();
-            assert!(error.contains("must be a whole number"), "{error}");
+            assert!(
+                error.contains("must be a whole number, at most 4294967295"),
+                "{error}"
+            );
         }
     }
 

@@ -65,22 +65,22 @@ pub enum ParseTenantNameError {
     Empty,
     /// A part above [`TenantName::MAX_PART_LEN`].
     #[error(
-        "the tenant name '{start}…' is too long: {len} bytes of at most {}; choose a shorter one",
+        "the tenant name '{start}' is too long: {len} bytes of at most {}; choose a shorter one",
         TenantName::MAX_PART_LEN
     )]
     TooLong {
-        /// How the part begins.
+        /// How the part begins, with … if it goes on.
         start: String,
         /// Its length in bytes.
         len: usize,
     },
     /// More than [`TenantName::MAX_PARTS`].
     #[error(
-        "the tenant name '{start}…' has {parts} parts, and {} are the most, such as org/team/project/user; leave some out",
+        "the tenant name '{start}' has {parts} parts, and {} are the most, such as org/team/project/user; leave some out",
         TenantName::MAX_PARTS
     )]
     TooDeep {
-        /// How the name begins.
+        /// How the name begins, with … if it goes on.
         start: String,
         /// How many parts it has.
         parts: usize,
@@ -113,7 +113,10 @@ impl FromStr for TenantName {
         if text.is_empty() {
             return Err(ParseTenantNameError::Empty);
         }
-        let start = |text: &str| -> String { text.chars().take(20).collect() };
+        let start = |text: &str| match text.char_indices().nth(20) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text.to_owned(),
+        };
         let parts = text.split('/').count();
         if parts > Self::MAX_PARTS {
             return Err(ParseTenantNameError::TooDeep {
@@ -224,8 +227,8 @@ mod tests {
             ("/a", "nothing before or behind"),
             ("a/", "nothing before or behind"),
             ("a//b", "nothing before or behind"),
-            ("a/b/c/d/e", "has 5 parts, and 4 are the most"),
-            (&long, "64 bytes of at most 63"),
+            ("a/b/c/d/e", "'a/b/c/d/e' has 5 parts, and 4 are the most"),
+            (&long, "xxx…' is too long: 64 bytes of at most 63"),
         ] {
             let error = text.parse::<TenantName>().unwrap_err().to_string();
             assert!(error.contains(says), "{text:?}: {error}");
