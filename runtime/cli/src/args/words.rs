@@ -49,7 +49,7 @@ pub(super) fn lease_time(text: &str) -> Result<Duration, String> {
     let time = duration(text)?;
     match (Duration::from_secs(1)..=Duration::from_secs(24 * 3600)).contains(&time) {
         true => Ok(time),
-        false => Err(format!("'{text}' is not 1s to 24h")),
+        false => Err(format!("'{text}' is no time for a lease: give 1s to 24h")),
     }
 }
 
