@@ -51,6 +51,7 @@ pub struct Serve {
         long,
         value_name = "COUNT",
         default_value = "256",
+        value_parser = super::words::at_least_one,
         help_heading = "Service"
     )]
     pub concurrency: NonZeroU32,

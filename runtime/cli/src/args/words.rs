@@ -3,6 +3,7 @@
 //! Each is read as a whole, and its error says what was meant.
 
 use std::env::VarError;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -42,6 +43,12 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     units::parse_milliseconds(text)
         .map(Duration::from_millis)
         .map_err(|error| error.to_string())
+}
+
+/// A number of things that is not 0.
+pub(super) fn at_least_one(text: &str) -> Result<NonZeroU32, String> {
+    text.parse()
+        .map_err(|_| format!("'{text}' must be a whole number from 1 to {}", u32::MAX))
 }
 
 /// How long a lease in the control store may live.
@@ -268,6 +275,15 @@ mod tests {
             "-1",
         ] {
             assert!(all(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_not_0_says_from_where_it_goes() {
+        assert_eq!(at_least_one("1"), Ok(NonZeroU32::MIN));
+        for text in ["0", "-1", "x", "", "4294967296"] {
+            let error = at_least_one(text).unwrap_err();
+            assert!(error.contains("a whole number from 1 to"), "{error}");
         }
     }
 

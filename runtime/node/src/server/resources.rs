@@ -119,7 +119,10 @@ pub(super) fn set(
         };
         // It may be persisted only.
         if amount.is_none() && before.pool.is_none() && !is_kept {
-            let why = format_args!("node '{}' has no {name}", shared.name);
+            let why = format_args!(
+                "node '{}' has no {name}: `wasmrun node list` shows what each has",
+                shared.name
+            );
             return (Todo::default(), Err(refusal(RefusalKind::NotFound, why)));
         }
         let todo = ledger.set_resource(name.clone(), amount);
