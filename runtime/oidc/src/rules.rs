@@ -139,7 +139,10 @@ impl Settings {
     /// The settings in a text, or where it is wrong, and why.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         // With the line and the column.
-        let file: File = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let file: File = serde_json::from_str(text).map_err(|error| match error.is_data() {
+            true => error.to_string(),
+            false => format!("it is not JSON: {error}; correct it there"),
+        })?;
         let at = |place: &str, why: &dyn std::fmt::Display| format!("{place}: {why}");
         let issuer = Url::parse(&file.issuer).and_then(|url| url.below("x"));
         issuer.map_err(|why| at("issuer", &why))?;
@@ -327,6 +330,11 @@ mod tests {
 
     #[test]
     fn what_is_wrong_in_a_file_is_said_with_its_place() {
+        for text in ["", "{", "nobody x"] {
+            let why = Settings::parse(text).unwrap_err();
+            assert!(why.starts_with("it is not JSON: "), "{why}");
+            assert!(why.ends_with("; correct it there"), "{why}");
+        }
         let rule = |rule: Value| json!({ "rules": [rule] });
         for (with, said) in [
             (json!({"issuer": "http://op.example.com"}), "issuer: "),
