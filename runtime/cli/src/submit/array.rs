@@ -22,6 +22,8 @@ use crate::signals::INTERRUPTED;
 
 /// How many tasks of an array are submitted ahead of the oldest that has not ended.
 pub const TASKS_AHEAD: usize = 10_000;
+/// With how many fewer it goes on once so many are: one at a time, each would be a message of its own.
+const FEWER: usize = 1_000;
 /// How many bytes of arguments these have together, if one alone does not have more.
 const BYTES_AHEAD: u64 = 256 << 20;
 
@@ -54,7 +56,11 @@ impl Run<'_> {
         for element in elements.iter() {
             let call = self.plan.call(Some(element))?;
             let bytes = call.values.iter().map(Argument::size_bytes).sum::<u64>();
-            while (open.len() == TASKS_AHEAD || ahead + bytes > BYTES_AHEAD)
+            let most = match open.len() {
+                TASKS_AHEAD => TASKS_AHEAD - FEWER,
+                other => other,
+            };
+            while (open.len() > most || ahead + bytes > BYTES_AHEAD)
                 && let Some((index, handle, bytes)) = open.pop_front()
             {
                 ahead -= bytes;
