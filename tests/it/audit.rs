@@ -201,7 +201,7 @@ fn what_comes_is_followed() {
     let mut node = Node::new();
     let dir = node.dir.path().join("audit").display().to_string();
     node.start_with(&["--audit-dir", &dir]);
-    let mut follower = node.wasmrun(["audit", "-f"]).start();
+    let mut follower = node.wasmrun(["audit", "--follow"]).start();
     follower.wait_for(Stream::Out, "node start");
     for tenant in ["blue", "green"] {
         node.wasmrun(["tenant", "set", tenant, "--weight", "2"])
@@ -210,6 +210,32 @@ fn what_comes_is_followed() {
     }
     let said = follower.written(Stream::Out);
     assert_eq!(said.matches("tenant set").count(), 2, "{said}");
+}
+
+#[test]
+fn it_is_filtered_as_other_lists_are() {
+    let mut node = Node::new();
+    let dir = node.dir.path().join("audit").display().to_string();
+    node.start_with(&["--audit-dir", &dir]);
+    for tenant in ["blue", "green"] {
+        node.wasmrun(["tenant", "set", tenant, "--weight", "2"])
+            .ok();
+    }
+    let said = node.wasmrun(["audit", "-f", "subject=blue"]).json(0);
+    let lines = said["audit"].as_array().expect("a list");
+    let subjects: Vec<_> = lines.iter().map(|it| text(it, "subject")).collect();
+    assert_eq!(subjects, ["blue"]);
+    let both = ["audit", "--action", "tenant set", "-f", "subject=green"];
+    let said = node.wasmrun(both).json(0);
+    assert_eq!(said["audit"].as_array().map(Vec::len), Some(1), "{said}");
+    for (filters, says) in [
+        ("-f by=me", "no field 'by': it can be filtered by"),
+        ("-f who=a --who b", "filtered by who more than once"),
+        ("-f subject", "'subject' must be FIELD=VALUE"),
+    ] {
+        let audit = node.wasmrun(["audit"]).args(filters.split(' '));
+        assert_says(&audit.fails(2), &[says]);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueHint};
 use wasmrun_model::fairness::TenantName;
 
-use super::duration;
+use super::{FilterArg, duration};
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -31,6 +31,9 @@ pub enum AuditCommand {
 /// Which lines.
 #[derive(Debug, Args)]
 pub struct AuditOptions {
+    /// Only those whose field has this value: subject=web. Repeatable.
+    #[arg(long, short, value_name = "FIELD=VALUE")]
+    pub filter: Vec<FilterArg>,
     /// Only those of this time, such as 1h.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub since: Option<Duration>,
@@ -53,6 +56,6 @@ pub struct AuditOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
     /// Go on, and print what comes, the first one first, until Ctrl-C.
-    #[arg(long, short)]
+    #[arg(long)]
     pub follow: bool,
 }

@@ -57,17 +57,19 @@ fn show(options: &AuditOptions, global: &Global, printer: &Printer) -> CommandRe
 
 /// What is asked for.
 fn wanted(options: &AuditOptions) -> List {
-    let filters = [
+    let named = [
         ("who", options.who.clone()),
         ("tenant", options.tenant.as_ref().map(ToString::to_string)),
         ("action", options.action.clone()),
         ("job", options.job.clone()),
         ("outcome", options.outcome.clone()),
     ];
-    let filters = filters.into_iter();
-    let filters = filters.filter_map(|(field, value)| Some((field.to_owned(), value?)));
+    let named = named.into_iter();
+    let named = named.filter_map(|(field, value)| Some((field.to_owned(), value?)));
+    let others = options.filter.iter();
+    let others = others.map(|it| (it.0.clone(), it.1.clone()));
     List {
-        filters: filters.collect(),
+        filters: named.chain(others).collect(),
         ..List::of(What::Audit)
     }
 }
