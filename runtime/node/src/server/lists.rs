@@ -75,12 +75,12 @@ fn check_filter(what: What, field: &str, value: &str) -> Result<(), Refusal> {
         Some(choices) if !choices.contains(&value) => {
             let choices = choices.join(", ");
             format!(
-                "no row has the {field} '{}': choose from {choices}",
+                "'{}' is no value of {field}: choose from {choices}",
                 shown(value)
             )
         }
         None if what.is_id(field) && IdPrefix::parse(value).is_none() => format!(
-            "no row has the {field} '{}', or one that begins so: it is made of digits and the letters a to f",
+            "'{}' is no value of {field}: that is an id, or the beginning of one, in digits and the letters a to f",
             shown(value)
         ),
         _ => return Ok(()),
@@ -431,10 +431,20 @@ mod tests {
             (What::Tasks, "stat", "running", "no field 'stat': it can be"),
             (What::Nodes, "x", "y", "there is nothing to filter by"),
             (What::Tasks, "state", "runing", "dispatching, running,"),
-            (What::Objects, "kept", "true", "choose from yes, no"),
+            (
+                What::Objects,
+                "kept",
+                "maybe",
+                "'maybe' is no value of kept: choose from yes, no",
+            ),
             (What::Tokens, "kind", "nodes", "choose from node, client"),
-            (What::Groups, "job", "mine", "no row has the job 'mine'"),
-            (What::Modules, "digest", "", "or one that begins so"),
+            (
+                What::Groups,
+                "job",
+                "mine",
+                "'mine' is no value of job: that is an id",
+            ),
+            (What::Modules, "digest", "", "the beginning of one"),
         ] {
             let said = said(what, field, value).expect("it is refused");
             assert!(said.contains(says), "{said}");
