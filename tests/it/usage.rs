@@ -30,6 +30,14 @@ fn wrong_usage() {
         ),
         (&["submit", "--net", "10.0.0.1:80"], "--net=10.0.0.1:80"),
         (
+            &["node", "start", "--metrics", "127.0.0.1:99999"],
+            "--metrics=127.0.0.1:99999",
+        ),
+        (
+            &["job", "show", "a", "b"],
+            "`job show` takes one job: run it once for each",
+        ),
+        (
             &["submit", "https://example.com/x.wasm"],
             "`curl -LO https://example.com/x.wasm`",
         ),

@@ -1,6 +1,6 @@
 //! Hints for words in the wrong place, which clap can only call unexpected.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// What may have been meant. `unexpected` is the word, `all` are those that were typed.
 pub fn hint(unexpected: &str, all: &[String]) -> Option<String> {
@@ -17,6 +17,14 @@ pub fn hint(unexpected: &str, all: &[String]) -> Option<String> {
             "a value that begins with a hyphen stands behind an equals sign: {option}={value}"
         ));
     }
+    let mut pairs = typed.windows(2);
+    if let Some([_, of]) = pairs.find(|pair| is_of_one_job(&pair[0], &pair[1]))
+        && !unexpected.starts_with('-')
+    {
+        return Some(format!(
+            "`job {of}` takes one job: run it once for each; `job wait` and `job cancel` take several"
+        ));
+    }
     let is_submit = typed.iter().any(|word| word == "submit");
     (is_submit && is_call(unexpected))
         .then(|| format!("to call a function, use --invoke '{unexpected}'"))
@@ -25,10 +33,23 @@ pub fn hint(unexpected: &str, all: &[String]) -> Option<String> {
 /// Whether a word is meant for the option before it, which takes none without an equals sign.
 fn is_value_of(option: &str, word: &str) -> bool {
     match option {
-        "--net" | "--metrics" | "--dashboard" => are_addresses(word),
+        "--net" | "--metrics" | "--dashboard" => word.split(',').all(is_like_address),
         "--retry-on-error" => matches!(word, "true" | "false"),
         _ => false,
     }
+}
+
+/// Whether a word is meant for an address, though it may be none: its port may be too large, or its host a name.
+fn is_like_address(word: &str) -> bool {
+    let is_port = |port: &str| !port.is_empty() && port.bytes().all(|it| it.is_ascii_digit());
+    let parts = word.rsplit_once(':');
+    let is_like = parts.is_some_and(|(host, port)| !host.contains('/') && is_port(port));
+    is_like || word.parse::<IpAddr>().is_ok()
+}
+
+/// Whether these two words are a command for one job alone.
+fn is_of_one_job(command: &str, of: &str) -> bool {
+    command == "job" && matches!(of, "show" | "logs" | "results" | "rerun" | "graph")
 }
 
 /// Whether a word looks like a negative amount of the option before it, such as `-5MiB`.
@@ -83,6 +104,22 @@ mod tests {
                 "submit m --retry-on-error false",
                 "--retry-on-error=false",
             ),
+            (
+                "127.0.0.1:99999",
+                "node start --metrics 127.0.0.1:99999",
+                "--metrics=127.0.0.1:99999",
+            ),
+            (
+                "localhost:80",
+                "node start --dashboard localhost:80",
+                "--dashboard=localhost:80",
+            ),
+            ("10.0.0.1", "submit m --net 10.0.0.1", "--net=10.0.0.1"),
+            (
+                "b",
+                "wasmrun job show a b",
+                "`job wait` and `job cancel` take several",
+            ),
             ("-5", "submit m --memory -5MiB", "--memory=-5MiB"),
             ("add(1,2)", "submit m.wasm add(1,2)", "--invoke 'add(1,2)'"),
             ("a:b/c@1.0#f()", "submit m", "--invoke 'a:b/c@1.0#f()'"),
@@ -95,6 +132,8 @@ mod tests {
             ("m.wasm", "submit x.wasm --net m.wasm"),
             ("add(1)", "run x.py add(1)"),
             ("(1)", "submit m (1)"),
+            ("m.wasm", "submit --net https://a:80 m.wasm"),
+            ("--all", "job show a --all"),
             ("-5", "submit -5s"),
             ("-x", "submit m --memory -x"),
             ("x", "submit m -- --net 10.0.0.1:80"),
