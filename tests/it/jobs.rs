@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 use wasmrun_tests::{Stream, Wasmrun, assert_says, guest};
 
 use crate::node::Node;
@@ -140,7 +140,39 @@ fn waiting_ends_as_an_attached_submit_would() {
     let jobs = jobs.json(0);
     assert_eq!(jobs["jobs"][0]["id"], *spin, "{jobs}");
     let unknown = node.wasmrun(["job", "wait", "nobody"]).fails(2);
-    assert_says(&unknown, &["'nobody'"]);
+    assert_says(
+        &unknown,
+        &["there is no job 'nobody' of tenant 'default'; `wasmrun job list` shows"],
+    );
+}
+
+#[test]
+fn several_jobs_are_cancelled_together() {
+    let node = Node::start();
+    let job = || job_of(&node.submit("spin()").arg("--detach").json(0));
+    let (one, two, three) = (job(), job(), job());
+    let said = node.wasmrun(["job", "cancel", &one, "nobody"]).fails(2);
+    assert_says(&said, &["there is no job 'nobody'"]);
+    let cancelled = || {
+        let jobs = node.wasmrun(["job", "list", "-f", "state=cancelled"]);
+        let jobs = jobs.json(0);
+        jobs["jobs"].as_array().map(Vec::len)
+    };
+    assert_eq!(cancelled(), Some(0));
+    let said = node.wasmrun(["job", "cancel", &one, &two, &one]).json(0);
+    assert_eq!(said["jobs"], json!([one, two]), "{said}");
+    node.wasmrun(["job", "wait", &one, &two]).fails(130);
+    assert_eq!(cancelled(), Some(2));
+    // One that has ended does not keep the others.
+    let both = node.wasmrun(["job", "cancel", &one, &three]).run();
+    assert_eq!(both.code, Some(2), "{both}");
+    assert_says(
+        &both.stderr,
+        &[
+            &format!("all tasks of job {three} that had not ended are cancelled"),
+            "there is nothing to cancel",
+        ],
+    );
 }
 
 #[test]

@@ -54,7 +54,7 @@ pub use self::global::{Global, Output};
 pub use self::grants::GrantOptions;
 pub use self::groups::{GroupCommand, GroupCreate, SpecArg};
 pub use self::hints::{are_addresses, hint};
-pub use self::jobs::{JobCommand, JobId, JobRerun, JobWait, LogOptions, Logs, Timeline};
+pub use self::jobs::{JobCommand, JobId, JobIds, JobRerun, JobWait, LogOptions, Logs, Timeline};
 pub use self::json::{JsonArg, check_json, is_json};
 pub use self::mcp::Mcp;
 pub use self::new::{New, ProjectLanguage};

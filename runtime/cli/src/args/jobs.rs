@@ -20,8 +20,8 @@ pub enum JobCommand {
     Logs(JobLogs),
     /// Print the results of a job's tasks that are kept, in the order of the indices.
     Results(JobResults),
-    /// Cancel all tasks of a job.
-    Cancel(JobId),
+    /// Cancel all tasks of jobs.
+    Cancel(JobIds),
     /// Submit the tasks of a detached job again, as a new job with the same name.
     Rerun(JobRerun),
     /// Show which task started which, what they gave each other, and which calls followed each other in an actor.
@@ -38,16 +38,22 @@ pub struct JobId {
 }
 
 #[derive(Debug, Args)]
-pub struct JobWait {
+pub struct JobIds {
     /// Their names, their ids, or as much of the beginnings as is theirs alone.
     #[arg(required = true, value_name = "JOB")]
     pub jobs: Vec<String>,
-    /// How long to wait for all of them, such as 30s [default: for ever].
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub timeout: Option<Duration>,
     /// The tenant whose they are.
     #[arg(long, value_name = "NAME", default_value_t)]
     pub tenant: TenantName,
+}
+
+#[derive(Debug, Args)]
+pub struct JobWait {
+    #[command(flatten)]
+    pub ids: JobIds,
+    /// How long to wait for all of them, such as 30s [default: for ever].
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub timeout: Option<Duration>,
 }
 
 #[derive(Debug, Args)]

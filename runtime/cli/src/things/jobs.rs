@@ -2,19 +2,21 @@
 //!
 //! Owns how a job is found and shown. Must not: end a job, but by `cancel`.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
-use wasmrun_client::Described;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::graph::is_creation;
 use wasmrun_client::rows::Object;
-use wasmrun_client::wire::{JobDetail, JobRow, List, Rows, TaskRow, What};
+use wasmrun_client::wire::{JobDetail, JobRow, List, RefusalKind, Rows, TaskRow, What};
+use wasmrun_client::{Described, Error};
 use wasmrun_model::id::DriverId;
 
 use super::failures::Failures;
 use super::get::{one, yes};
 use super::rows::Table;
 use super::{follow, graph, rerun, results, rows, wait, warn_of_silent};
-use crate::args::{Global, JobCommand, JobId, Output};
+use crate::args::{Global, JobCommand, JobId, JobIds, Output};
 use crate::fail::{CommandResult, Failure};
 use crate::printer::Printer;
 use crate::remote;
@@ -30,12 +32,12 @@ pub fn job(command: &JobCommand, global: &Global, printer: &Printer) -> CommandR
             super::show_most(list, options.most(), global, printer)
         }
         JobCommand::Show(id) => {
-            let (client, job) = found(id, global)?;
+            let (client, job) = one_found(id, global)?;
             show(&client, &job, printer)
         }
         JobCommand::Wait(options) => wait::wait(options, global, printer),
         JobCommand::Logs(logs) => {
-            let (client, job) = found(&logs.job, global)?;
+            let (client, job) = one_found(&logs.job, global)?;
             follow::lines(
                 &client,
                 Described::Job(Box::new(job)),
@@ -44,44 +46,64 @@ pub fn job(command: &JobCommand, global: &Global, printer: &Printer) -> CommandR
             )
         }
         JobCommand::Results(options) => {
-            let (client, job) = found(&options.job, global)?;
+            let (client, job) = one_found(&options.job, global)?;
             results::results(&client, &job.row, options.out.as_deref(), printer)
         }
-        JobCommand::Cancel(id) => {
-            let (client, job) = found(id, global)?;
-            let id = job.row.id.to_string();
-            client.wait(client.cancel(&id)).map_err(remote::failed)?;
-            match printer.output {
-                Output::Json => {
-                    printer.json(&json!({ "version": 1, "cancelled": true, "job": id }))
-                }
-                _ => {
-                    printer.note(format_args!(
-                        "all tasks of job {id} that had not ended are cancelled"
-                    ));
-                    Ok(())
-                }
-            }
-        }
+        JobCommand::Cancel(ids) => cancel(ids, global, printer),
         JobCommand::Rerun(options) => rerun::rerun(options, global, printer),
         JobCommand::Graph(options) => {
-            let (client, job) = found(&options.job, global)?;
+            let (client, job) = one_found(&options.job, global)?;
             graph::graph(&client, &job.row, options.dot, printer)
         }
     }
 }
 
+/// `job cancel`. If one of the jobs is not there, none is cancelled.
+fn cancel(ids: &JobIds, global: &Global, printer: &Printer) -> CommandResult {
+    let (client, mut jobs) = found(ids, global)?;
+    let mut seen = BTreeSet::new();
+    jobs.retain(|job| seen.insert(job.id));
+    let (mut cancelled, mut first) = (Vec::new(), None);
+    for job in &jobs {
+        let id = job.id.to_string();
+        match client.wait(client.cancel(&id)).map_err(remote::failed) {
+            Ok(()) => {
+                if printer.output != Output::Json {
+                    printer.note(format_args!(
+                        "all tasks of job {id} that had not ended are cancelled"
+                    ));
+                }
+                cancelled.push(id);
+            }
+            Err(failure) if first.is_none() => first = Some(failure),
+            Err(failure) => printer.warn(failure),
+        }
+    }
+    if printer.output == Output::Json && !cancelled.is_empty() {
+        printer.json(&json!({ "version": 1, "cancelled": true, "jobs": cancelled }))?;
+    }
+    first.map_or(Ok(()), Err)
+}
+
 /// A job, and the connection through which it was found.
-fn found(id: &JobId, global: &Global) -> Result<(Client, JobDetail), Failure> {
+fn one_found(id: &JobId, global: &Global) -> Result<(Client, JobDetail), Failure> {
     let client = remote::connect(global, &id.tenant)?;
     let job = find(&client, &id.job)?;
     Ok((client, job))
 }
 
+/// Jobs in the order in which they were named, and the connection through which they were found.
+pub fn found(ids: &JobIds, global: &Global) -> Result<(Client, Vec<JobRow>), Failure> {
+    let client = remote::connect(global, &ids.tenant)?;
+    let jobs = ids.jobs.iter().map(|text| find(&client, text));
+    let jobs: Result<Vec<_>, Failure> = jobs.map(|job| job.map(|job| job.row)).collect();
+    Ok((client, jobs?))
+}
+
 /// The job that a text stands for.
 pub fn find(client: &Client, text: &str) -> Result<JobDetail, Failure> {
     let described = client.wait(client.describe(text));
-    match described.map_err(remote::failed)? {
+    match described.map_err(|why| remote::failed(no_job(why)))? {
         Described::Job(job) => Ok(*job),
         Described::Task(task) => Err(Failure::usage(format!(
             "'{text}' is a task and not a job: name its job, {}",
@@ -94,6 +116,26 @@ pub fn find(client: &Client, text: &str) -> Result<JobDetail, Failure> {
         Described::Object(_) => Err(Failure::usage(format!(
             "'{text}' is an object and not a job: `wasmrun list jobs` shows the jobs"
         ))),
+    }
+}
+
+/// Nodes say of what they do not know that it is no task, actor or job, as a text may stand for each. Here a job is meant.
+fn no_job(error: Error) -> Error {
+    match error {
+        Error::Refused(mut why) if why.kind == RefusalKind::NotFound => {
+            let what = [
+                ("no task, actor or job '", "no job '"),
+                (
+                    "`wasmrun list tasks`, `list actors` and `list jobs` show",
+                    "`wasmrun job list` shows",
+                ),
+            ];
+            for (said, meant) in what {
+                why.message = why.message.replacen(said, meant, 1);
+            }
+            Error::Refused(why)
+        }
+        error => error,
     }
 }
 

@@ -10,22 +10,17 @@ use wasmrun_client::rows::Object;
 use wasmrun_client::wire::{JobRow, TaskDetail, TaskRow};
 use wasmrun_model::failure::TaskError;
 
-use super::jobs::{find, is_top_level, named, now, order, tasks_of};
+use super::jobs::{found, is_top_level, named, now, order, tasks_of};
 use super::rows;
 use crate::args::{Global, JobWait, Output};
 use crate::fail::{CommandResult, Exit, Failure, exit_of};
 use crate::printer::Printer;
-use crate::remote;
 use crate::submit::with_place;
 use crate::things::Backoff;
 
 /// `job wait`.
 pub fn wait(options: &JobWait, global: &Global, printer: &Printer) -> CommandResult {
-    let client = remote::connect(global, &options.tenant)?;
-    let found = options.jobs.iter().map(|text| find(&client, text));
-    let found: Vec<JobRow> = found
-        .map(|job| job.map(|job| job.row))
-        .collect::<Result<_, Failure>>()?;
+    let (client, found) = found(&options.ids, global)?;
     leave_alone_on_interrupt(&found, printer)?;
     let deadline = options
         .timeout
