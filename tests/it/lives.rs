@@ -14,6 +14,16 @@ fn create<const N: usize>(node: &Node, class: [&str; N], name: &str) -> Wasmrun 
 }
 
 #[test]
+fn a_class_that_is_not_there_is_refused_with_the_one_that_may_be_meant() {
+    let node = Node::start();
+    let said = create(&node, ["conter", "1"], "total").fails(2);
+    assert_says(
+        &said,
+        &["exports no class 'conter'; did you mean wasmrun:graph/tests@0.1.0#counter?"],
+    );
+}
+
+#[test]
 fn what_an_actor_writes_is_kept_with_it() {
     let node = Node::start();
     let counter = ["counter", "10"];

@@ -135,6 +135,18 @@ pub enum LookupError {
     },
 }
 
+impl LookupError {
+    /// That nothing has this name, of `all` that there is. `what`: `function` or `class`.
+    pub fn unknown(what: &'static str, name: &str, all: Vec<String>) -> Self {
+        Self::Unknown {
+            what,
+            name: name.into(),
+            near: near(name, &all),
+            all,
+        }
+    }
+}
+
 fn suggest(near: &[String], all: &[String]) -> String {
     match (near, all) {
         ([], []) => "it exports none at all".into(),
@@ -407,13 +419,8 @@ impl Module {
             }
         }
         self.is_skipped(name)?;
-        let all: Vec<String> = functions.iter().map(Function::full_name).collect();
-        Err(LookupError::Unknown {
-            what: "function",
-            name: name.into(),
-            near: near(name, &all),
-            all,
-        })
+        let all = functions.iter().map(Function::full_name).collect();
+        Err(LookupError::unknown("function", name, all))
     }
 
     /// The class at `index`.
@@ -444,13 +451,8 @@ impl Module {
             }
         }
         self.is_skipped(name)?;
-        let all: Vec<String> = classes.iter().map(Class::full_name).collect();
-        Err(LookupError::Unknown {
-            what: "class",
-            name: name.into(),
-            near: near(name, &all),
-            all,
-        })
+        let all = classes.iter().map(Class::full_name).collect();
+        Err(LookupError::unknown("class", name, all))
     }
 
     /// The error that says why what is called `name` cannot be used, if there is such a thing.

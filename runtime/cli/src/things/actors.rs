@@ -7,6 +7,7 @@ use serde_json::json;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{Module, What, Wishes};
 use wasmrun_client::{Actor, ActorError, Argument, CallOptions, CreateActor, Described};
+use wasmrun_engine::LookupError;
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::units;
@@ -140,26 +141,29 @@ fn await_alive(
 /// The class that a name stands for.
 fn class<'a>(module: &'a Module, name: &str) -> Result<(&'a str, &'a FunctionType), Failure> {
     let short = |full: &'a str| full.rsplit('#').next().unwrap_or(full);
-    let mut fit = module
+    let fit = module
         .classes
         .iter()
         .filter(|(full, _)| full == name || short(full) == name);
-    match (fit.next(), fit.next()) {
-        (Some((full, ty)), None) => Ok((full, ty)),
-        _ => {
-            let all: Vec<&str> = module
-                .classes
-                .iter()
-                .map(|(full, _)| full.as_str())
-                .collect();
-            Err(Failure::usage(match all.is_empty() {
-                true => "the module has no classes: no resource with a constructor".to_owned(),
-                false => format!(
-                    "'{name}' is not one of the module's classes: {}",
-                    all.join(", ")
-                ),
-            }))
+    let names =
+        |of: &[&'a (String, FunctionType)]| of.iter().map(|(full, _)| full.clone()).collect();
+    match &fit.collect::<Vec<_>>()[..] {
+        [(full, ty)] => Ok((full, ty)),
+        [] if module.classes.is_empty() => Err(Failure::usage(
+            "the module has no classes: no resource with a constructor",
+        )),
+        [] => {
+            let all: Vec<_> = module.classes.iter().collect();
+            Err(Failure::from(LookupError::unknown(
+                "class",
+                name,
+                names(&all),
+            )))
         }
+        several => Err(Failure::from(LookupError::Ambiguous {
+            name: name.to_owned(),
+            candidates: names(several),
+        })),
     }
 }
 
