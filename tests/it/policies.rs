@@ -124,7 +124,13 @@ fn a_tenant_may_weigh_more_for_one_resource() {
     let state = node.wasmrun(["status", "--scheduler"]).ok();
     assert_says(
         &state,
-        &["live tasks", "tenant red: dominant share 0.8", "5 ready"],
+        &[
+            "live tasks",
+            "patience 30s, preemption on\n",
+            "free CPU ",
+            "tenant red: dominant share 0.8, uses GPU 4",
+            "5 ready",
+        ],
     );
     let none = ["tenant", "set", "red", "--resource-weights", "none"];
     assert_says(&node.wasmrun(none).ok(), &["no weights of single"]);

@@ -40,6 +40,7 @@ mod running;
 mod settings;
 mod starve;
 mod status;
+mod status_text;
 mod stops;
 mod succession;
 mod table;

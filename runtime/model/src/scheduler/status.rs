@@ -1,12 +1,10 @@
-//! The whole of a scheduler, for people and metrics.
+//! The whole of a scheduler in numbers, for people and metrics.
 //!
-//! Owns counts, sums and the debug text. Must not: change anything.
+//! Owns counts and sums. Must not: change anything.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
-use super::explain::SHOWN;
 use super::record::Owner;
 use super::{PeerView, Scheduler};
 use crate::cluster::{Cluster, NodeIx, QueueReport};
@@ -326,82 +324,5 @@ impl Scheduler {
     /// The drivers that have not gone, or have live tasks.
     pub fn drivers(&self) -> impl Iterator<Item = DriverId> {
         self.tasks.drivers().copied()
-    }
-}
-
-/// The debug text: one line per state that has tasks, per own node and per tenant (the first [`SHOWN`]), and per class in
-/// use.
-impl fmt::Display for Scheduler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let status = self.status();
-        writeln!(
-            f,
-            "scheduler at {}: {} live tasks, {} drivers, {} stale events",
-            self.now,
-            self.live(),
-            status.drivers,
-            status.stale
-        )?;
-        for phase in status.phases.iter().filter(|phase| phase.tasks > 0) {
-            writeln!(
-                f,
-                "  {}: {} tasks {:?}",
-                phase.phase, phase.tasks, phase.asks
-            )?;
-        }
-        let settings = self.settings();
-        writeln!(
-            f,
-            "  {}, nodes equal below {}, the first {} of them and {} at least, {} waiting here, patience {:?}, preemption {}",
-            settings.policy,
-            settings.spread_threshold,
-            settings.top_share,
-            settings.top_nodes,
-            settings.local_queue,
-            settings.patience,
-            settings.preemption
-        )?;
-        for ix in self.own.iter().take(SHOWN) {
-            let node = &self.cluster[*ix];
-            let own = self.cluster.own(*ix).expect("an own node");
-            writeln!(
-                f,
-                "  node {}: {:?} of {:?} available, load {:?}, kept {:?} and {:?}",
-                node.name(),
-                own.available(),
-                node.total(),
-                own.load().amounts(),
-                node.kept(),
-                node.kept_cpu()
-            )?;
-        }
-        for (_, tenant) in self.tenants.iter().take(SHOWN) {
-            writeln!(
-                f,
-                "  tenant {}: dominant share {}, uses {:?}",
-                tenant.name(),
-                tenant.dominant_share(),
-                tenant.usage()
-            )?;
-        }
-        for (ix, class) in self.classes.iter().filter(|(_, class)| class.members() > 0) {
-            let asked: Vec<_> = class.rule().alternatives.iter().collect();
-            write!(
-                f,
-                "  class {}: {asked:?} by {}, {} in line, {:?}",
-                ix.0,
-                class.rule().strategy,
-                class.in_line,
-                class.gate
-            )?;
-            for phase in Phase::ALL.iter().filter(|phase| !phase.is_terminal()) {
-                match class.counts[phase.index()] {
-                    0 => {}
-                    count => write!(f, ", {count} {phase}")?,
-                }
-            }
-            writeln!(f)?;
-        }
-        Ok(())
     }
 }

@@ -165,8 +165,18 @@ fn sums() {
         (1, 3, 2)
     );
     let text = it.scheduler.to_string();
-    assert!(
-        text.contains("5 live tasks") && text.contains("class"),
-        "{text}"
-    );
+    for says in [
+        "5 live tasks, 1 driver, ",
+        "  ready: 2 tasks, which ask for CPU 3\n",
+        "  finished: 1 task\n",
+        ", patience ",
+        ": free CPU 0 of 2",
+        "uses CPU 2\n",
+        "class",
+    ] {
+        assert!(text.contains(says), "{text}");
+    }
+    for debug in ["Some", "None", "{", "1 tasks", "true"] {
+        assert!(!text.contains(debug), "{text}");
+    }
 }
