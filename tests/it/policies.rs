@@ -101,6 +101,9 @@ fn the_policy_changes_while_tasks_wait() {
         let refused = node.wasmrun(["scheduling", "set", wrong]).fails(2);
         assert_says(&refused, &[says]);
     }
+    let twice = ["scheduling", "set", "policy=fifo", "policy=drf"];
+    let refused = node.wasmrun(twice).fails(2);
+    assert_says(&refused, &["policy is given twice: give one value of it"]);
 }
 
 #[test]

@@ -59,7 +59,7 @@ pub use self::json::{JsonArg, check_json, is_json};
 pub use self::mcp::Mcp;
 pub use self::new::{New, ProjectLanguage};
 pub use self::policy::PolicyOptions;
-pub use self::scheduling::SchedulingCommand;
+pub use self::scheduling::{SchedulingCommand, SettingArg};
 pub use self::scripts::{Language, RunScript, Stubs};
 pub use self::secrets::SecretCommand;
 pub use self::serve::{Serve, ServiceCommand};

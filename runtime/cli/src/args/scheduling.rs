@@ -25,7 +25,10 @@ pub enum SchedulingCommand {
 
 /// `NAME=VALUE`.
 #[derive(Debug, Clone)]
-pub struct SettingArg(pub Setting);
+pub struct SettingArg {
+    pub name: String,
+    pub setting: Setting,
+}
 
 impl FromStr for SettingArg {
     type Err = String;
@@ -52,7 +55,10 @@ impl FromStr for SettingArg {
                 ));
             }
         };
-        Ok(Self(setting))
+        Ok(Self {
+            name: name.to_owned(),
+            setting,
+        })
     }
 }
 
@@ -101,7 +107,7 @@ mod tests {
 
     #[test]
     fn settings() {
-        let set = |text: &str| text.parse::<SettingArg>().map(|it| it.0);
+        let set = |text: &str| text.parse::<SettingArg>().map(|it| it.setting);
         let default = Settings::default();
         for (text, expected) in [
             ("policy=fifo", r#""policy":"fifo""#),

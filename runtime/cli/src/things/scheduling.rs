@@ -1,12 +1,14 @@
 //! `scheduling`: how the cluster schedules, as far as operators choose.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value as Json, json};
 use wasmrun_client::wire::{Scheduling, Weights};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::units;
 
-use crate::args::{Global, Output, SchedulingCommand};
-use crate::fail::CommandResult;
+use crate::args::{Global, Output, SchedulingCommand, SettingArg};
+use crate::fail::{CommandResult, Failure};
 use crate::printer::{Column, Printer, table};
 use crate::remote;
 
@@ -17,7 +19,10 @@ pub fn scheduling(
     printer: &Printer,
 ) -> CommandResult {
     let choices = match command {
-        Some(SchedulingCommand::Set { settings }) => settings.iter().map(|it| it.0).collect(),
+        Some(SchedulingCommand::Set { settings }) => {
+            check_once(settings)?;
+            settings.iter().map(|it| it.setting).collect()
+        }
         None => Vec::new(),
     };
     let client = remote::connect(global, &TenantName::default())?;
@@ -70,6 +75,18 @@ pub fn scheduling(
         printer.warn(note);
     }
     Ok(())
+}
+
+/// Refuses two values of one setting: one of them would not count.
+fn check_once(settings: &[SettingArg]) -> CommandResult {
+    let mut names = BTreeSet::new();
+    match settings.iter().find(|it| !names.insert(&it.name)) {
+        None => Ok(()),
+        Some(twice) => Err(Failure::usage(format!(
+            "{} is given twice: give one value of it",
+            twice.name
+        ))),
+    }
 }
 
 /// Weights of single resources, for programs.
