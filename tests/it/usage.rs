@@ -72,6 +72,18 @@ fn wrong_usage() {
 }
 
 #[test]
+fn an_address_that_can_be_no_socket_is_refused_with_advice() {
+    let said = Wasmrun::new(["status", "--address", "unix:/dev/null/node.sock"]).fails(4);
+    assert_says(
+        &said,
+        &[
+            "cannot connect to unix:/dev/null/node.sock: ",
+            "a part of the path is a file: check the address",
+        ],
+    );
+}
+
+#[test]
 fn help_and_version() {
     let version = Wasmrun::new(["--version"]).ok();
     assert_eq!(version, format!("wasmrun {}\n", env!("CARGO_PKG_VERSION")));

@@ -93,13 +93,26 @@ pub enum ConnectError {
         error: FrameError,
     },
     /// The system refuses.
-    #[error("cannot connect to {address}: {error}")]
+    #[error("cannot connect to {address}: {error}; {}", advice(.error))]
     Io {
         /// Where.
         address: Address,
         /// Why not.
         error: io::Error,
     },
+}
+
+/// What to do where the system refuses.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "its user can let you in: `wasmrun node start --users FILE`, with the socket in a folder that you can enter"
+        }
+        io::ErrorKind::NotADirectory => {
+            "a part of the path is a file: check the address, as `wasmrun node start` prints where the node listens"
+        }
+        _ => "check the address: `wasmrun node start` prints where the node listens",
+    }
 }
 
 impl ConnectError {
