@@ -471,6 +471,14 @@ fn what_has_run_is_recorded_and_tried_with_a_quota() {
         let text = std::fs::read_to_string(&file).expect("it was written");
         serde_json::from_str(&text).expect("it is JSON")
     };
+    let other = record().arg("--from").arg(&file).fails(2);
+    assert_says(
+        &other,
+        &[
+            "load.json is no file of a history: none of its lines is an attempt",
+            "--history-dir",
+        ],
+    );
     let recorded = read();
     let expected = json!([{ "name": "red", "weight": "2" }]);
     assert_eq!(recorded["tenants"], expected);

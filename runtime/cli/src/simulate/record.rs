@@ -161,14 +161,24 @@ fn tenants(client: &Client) -> Result<Vec<DueRow>, Failure> {
 
 /// Adds what is in the files of a folder, or in a file.
 fn read(path: &Path, recorder: &mut Recorder) -> anyhow::Result<()> {
+    let (mut count, before) = (0, recorder.unreadable());
     for file in files(path)? {
         let name = file.display();
         let cannot = || format!("cannot read the history in {name}");
         let lines = BufReader::new(File::open(&file).with_context(cannot)?).lines();
         for line in lines {
             recorder.add_line(&line.with_context(cannot)?);
+            count += 1;
         }
     }
+    // In a folder the files have the names of histories: one may be of a node that was killed in its first line.
+    let is_other = count > 0 && recorder.unreadable() - before == count;
+    ensure!(
+        path.is_dir() || !is_other,
+        "{} is no file of a history: none of its lines is an attempt; name a folder that a node was given as \
+         --history-dir, or a file in it",
+        path.display()
+    );
     Ok(())
 }
 
