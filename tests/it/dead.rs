@@ -219,6 +219,8 @@ fn an_actor_that_fails_is_explained_at_every_node() {
         "x",
         &["it has died", "node b, on which it lived, is lost"],
     );
+    let said = a.command(&["get", "x"]).json(0);
+    assert_eq!(said["node"], "b", "{said}");
     // What nobody who is left knows may have been that node's.
     let said = a.command(&["get", "nobody"]).fails(2);
     assert_says(

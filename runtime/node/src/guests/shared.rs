@@ -267,7 +267,7 @@ impl Shared {
             match (&report.result, &cell.work) {
                 (Ok(_), _) => tracing::debug!(task = %cell.id, %tenant, "a task has finished"),
                 (Err(_), Work::Create(actor)) if let Some(why) = self.failure_of(actor) => {
-                    let (kind, has_lived) = (why.kind(), actor.has_lived());
+                    let (kind, has_lived) = (why.kind(), actor.lived_at().is_some());
                     tracing::info!(actor = %actor.id, %tenant, kind, has_lived, "an actor has failed");
                 }
                 (Err(error), _) => {

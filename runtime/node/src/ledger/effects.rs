@@ -348,6 +348,9 @@ impl Ledger {
         let Some(why) = death.filter(|_| !actor.is_foreign()) else {
             return;
         };
+        let lived_at = actor.lived_at();
+        let elsewhere = lived_at.filter(|node| *node != actor.name().owner);
+        let node = elsewhere.map(|node| (self.name_of)(node));
         self.dead.add(Dead {
             id: actor.id,
             name: actor.public_name().map(ToOwned::to_owned),
@@ -355,7 +358,8 @@ impl Ledger {
             tenant: actor.tenant().clone(),
             driver: creation.driver,
             submitted: creation.submitted,
-            has_lived: actor.has_lived(),
+            has_lived: lived_at.is_some(),
+            node,
             why: why.in_short(),
         });
     }

@@ -132,8 +132,8 @@ struct Generation {
     since: Option<Instant>,
     /// How long the last one has lived, until somebody takes note of that.
     lived: Option<Duration>,
-    /// Whether there was a generation.
-    has_lived: bool,
+    /// Where the last generation lived that has begun, if any has.
+    lived_at: Option<NodeId>,
     /// Whether there will be no other one, on this node at least.
     is_buried: bool,
     /// How the last generation ended.
@@ -289,7 +289,7 @@ impl ActorCell {
         generation.attempt = attempt;
         generation.since = Some(Instant::now());
         generation.calls = 0;
-        generation.has_lived = true;
+        generation.lived_at = Some(here);
         drop(generation);
         self.settled.notify_waiters();
         Ok(())
@@ -316,14 +316,14 @@ impl ActorCell {
         if generation.at.replace(node).is_none() {
             generation.since = Some(Instant::now());
         }
-        generation.has_lived = true;
+        generation.lived_at = Some(node);
         drop(generation);
         self.settled.notify_waiters();
     }
 
-    /// Whether a generation has ever begun, as far as is known here.
-    pub(crate) fn has_lived(&self) -> bool {
-        self.generation.lock().has_lived
+    /// Where its last generation lived, if one has ever begun, as far as is known here.
+    pub(crate) fn lived_at(&self) -> Option<NodeId> {
+        self.generation.lock().lived_at
     }
 
     /// Waits until a generation has begun.
@@ -334,11 +334,11 @@ impl ActorCell {
         loop {
             let mut settled = std::pin::pin!(self.settled.notified());
             settled.as_mut().enable();
-            let known = |it: &Generation| (it.has_lived, it.is_buried, it.death.clone());
-            let (has_lived, is_buried, death) = known(&self.generation.lock());
+            let known = |it: &Generation| (it.lived_at, it.is_buried, it.death.clone());
+            let (lived_at, is_buried, death) = known(&self.generation.lock());
             match is_buried || self.is_foreign && self.is_over() {
                 true => return Err(death),
-                false if has_lived && !self.is_over() => return Ok(()),
+                false if lived_at.is_some() && !self.is_over() => return Ok(()),
                 false => settled.await,
             }
         }

@@ -31,6 +31,8 @@ pub(crate) struct Dead {
     pub(crate) submitted: Instant,
     /// Whether it has lived.
     pub(crate) has_lived: bool,
+    /// The name of the node on which it lived, if that was another one.
+    pub(crate) node: Option<String>,
     pub(crate) why: TaskError,
 }
 
@@ -98,6 +100,7 @@ mod tests {
             driver,
             submitted: Instant::now(),
             has_lived: false,
+            node: None,
             why: TaskError::Sandbox("s".into()),
         }
     }

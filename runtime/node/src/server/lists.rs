@@ -214,7 +214,8 @@ fn actor_row(
     }
 }
 
-fn dead_row(node: String, dead: &Dead) -> ActorRow {
+/// An actor that has failed, as `here` remembers it.
+fn dead_row(here: String, dead: &Dead) -> ActorRow {
     ActorRow {
         id: dead.id,
         name: dead.name.clone(),
@@ -222,7 +223,7 @@ fn dead_row(node: String, dead: &Dead) -> ActorRow {
         state: FAILED.to_owned(),
         tenant: dead.tenant.clone(),
         job: dead.driver.job(),
-        node,
+        node: dead.node.clone().unwrap_or(here),
         generation: 0,
         calls: 0,
         state_bytes: None,
@@ -414,9 +415,12 @@ mod tests {
             driver,
             submitted: tokio::time::Instant::now(),
             has_lived: true,
+            node: Some("n2".into()),
             why: TaskError::Sandbox(why),
         };
-        let failure = dead_row("n1".into(), &dead).failure.unwrap();
+        let row = dead_row("n1".into(), &dead);
+        assert_eq!(row.node, "n2");
+        let failure = row.failure.unwrap();
         assert!(failure.len() < 600 && failure.ends_with("é…"), "{failure}");
     }
 

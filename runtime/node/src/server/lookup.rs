@@ -390,7 +390,7 @@ impl Session {
                 } = &detail.row;
                 Ok(match detail.explanation {
                     Some(why) if state == FAILED => {
-                        format!("actor {id}, a {class}, has failed, says node {node}: {why}")
+                        format!("actor {id}, a {class}, has failed: {why}")
                     }
                     Some(why) => format!(
                         "actor {id}, a {class}, is {state} at node {node}; its creation:\n{why}"

@@ -193,12 +193,19 @@ impl Inner {
             tracing::warn!(actor = %task.actor(), why, "a detached actor of a lost node ends");
             durable.forget(&task);
             let why = format!("the node is lost that owned it, and it does not go on: {why}");
-            self.actor_is_over(task, &stored, TaskError::Sandbox(why));
+            self.actor_is_over(task, &stored, None, TaskError::Sandbox(why));
         }
     }
 
-    /// An actor that was kept for a lost node does not live again. Whoever asks for it hears why.
-    pub(super) fn actor_is_over(&self, task: TaskId, stored: &StoredActor, why: TaskError) {
+    /// An actor that was kept for a lost node does not live again. Whoever asks for it hears why. `node`: that node, by its
+    /// name, where the actor ends because of its loss.
+    pub(super) fn actor_is_over(
+        &self,
+        task: TaskId,
+        stored: &StoredActor,
+        node: Option<String>,
+        why: TaskError,
+    ) {
         let dead = Dead {
             id: task.actor(),
             name: stored.create.name.clone(),
@@ -207,6 +214,7 @@ impl Inner {
             driver: stored.origin(task).job.id,
             submitted: tokio::time::Instant::now(),
             has_lived: true,
+            node,
             why,
         };
         self.shared.ask(|ledger| ledger.dead.add(dead));

@@ -126,7 +126,7 @@ async fn go_on(
             let cluster = inner.cluster();
             let node = cluster.map_or_else(|| owner.to_string(), |it| it.name_of(owner));
             let why = format!("node {node}, which owned it, is lost, and it has no restarts left");
-            inner.actor_is_over(task, &stored, TaskError::Sandbox(why));
+            inner.actor_is_over(task, &stored, Some(node), TaskError::Sandbox(why));
         }
         Going::Actor(stored, module) => {
             if durable.note(task, (stored.create.module, stored.module_bytes), true) {
