@@ -16,49 +16,19 @@ use crate::convert::{Fault, narrow, read_all, shown};
 
 /// Runs something with the Rust type of a kind.
 macro_rules! with_kind {
-    ($kind:expr, $name:ident => $body:expr) => {
+    (@among [$($number:ident $of:ident)*] $kind:expr, $name:ident => $body:expr) => {
         match $kind {
-            NumberKind::U8 => {
-                type $name = u8;
+            $(NumberKind::$of => {
+                type $name = $number;
                 $body
-            }
-            NumberKind::S8 => {
-                type $name = i8;
-                $body
-            }
-            NumberKind::U16 => {
-                type $name = u16;
-                $body
-            }
-            NumberKind::S16 => {
-                type $name = i16;
-                $body
-            }
-            NumberKind::U32 => {
-                type $name = u32;
-                $body
-            }
-            NumberKind::S32 => {
-                type $name = i32;
-                $body
-            }
-            NumberKind::U64 => {
-                type $name = u64;
-                $body
-            }
-            NumberKind::S64 => {
-                type $name = i64;
-                $body
-            }
-            NumberKind::F32 => {
-                type $name = f32;
-                $body
-            }
-            NumberKind::F64 => {
-                type $name = f64;
-                $body
-            }
+            })*
         }
+    };
+    ($kind:expr, $name:ident => $body:expr) => {
+        with_kind!(
+            @among [u8 U8 i8 S8 u16 U16 i16 S16 u32 U32 i32 S32 u64 U64 i64 S64 f32 F32 f64 F64]
+            $kind, $name => $body
+        )
     };
 }
 

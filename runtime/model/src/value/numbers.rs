@@ -217,49 +217,19 @@ impl fmt::Debug for NumberList {
 
 /// Runs `$body` with `$t` standing for the Rust type of the kind.
 macro_rules! by_kind {
-    ($kind:expr, $t:ident => $body:expr) => {
+    (@among [$($number:ident $of:ident)*] $kind:expr, $t:ident => $body:expr) => {
         match $kind {
-            $crate::value::NumberKind::U8 => {
-                type $t = u8;
+            $($crate::value::NumberKind::$of => {
+                type $t = $number;
                 $body
-            }
-            $crate::value::NumberKind::S8 => {
-                type $t = i8;
-                $body
-            }
-            $crate::value::NumberKind::U16 => {
-                type $t = u16;
-                $body
-            }
-            $crate::value::NumberKind::S16 => {
-                type $t = i16;
-                $body
-            }
-            $crate::value::NumberKind::U32 => {
-                type $t = u32;
-                $body
-            }
-            $crate::value::NumberKind::S32 => {
-                type $t = i32;
-                $body
-            }
-            $crate::value::NumberKind::U64 => {
-                type $t = u64;
-                $body
-            }
-            $crate::value::NumberKind::S64 => {
-                type $t = i64;
-                $body
-            }
-            $crate::value::NumberKind::F32 => {
-                type $t = f32;
-                $body
-            }
-            $crate::value::NumberKind::F64 => {
-                type $t = f64;
-                $body
-            }
+            })*
         }
+    };
+    ($kind:expr, $t:ident => $body:expr) => {
+        $crate::value::numbers::by_kind!(
+            @among [u8 U8 i8 S8 u16 U16 i16 S16 u32 U32 i32 S32 u64 U64 i64 S64 f32 F32 f64 F64]
+            $kind, $t => $body
+        )
     };
 }
 pub(super) use by_kind;
