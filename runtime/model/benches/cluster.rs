@@ -9,7 +9,7 @@ use wasmrun_model::cluster::{
 };
 use wasmrun_model::id::{Incarnation, NodeId};
 use wasmrun_model::random::Random;
-use wasmrun_model::resource::{Allocation, Load, NodeReport, NodeResources, Request, ResourceSet};
+use wasmrun_model::resource::{Allocation, Load, NodeReport, NodeResources, Request};
 
 fn main() {
     divan::main();
@@ -29,15 +29,8 @@ struct World {
 }
 
 fn resources() -> NodeResources {
-    let mut node = NodeResources::new();
-    let capacity = r#"{"CPU": 16, "GPU": 4, "memory": "64GiB"}"#;
-    for (name, capacity) in serde_json::from_str::<ResourceSet>(capacity)
-        .unwrap()
-        .iter()
-    {
-        node.set_capacity(name, capacity).unwrap();
-    }
-    node
+    let amounts = r#"{"CPU": 16, "GPU": 4, "memory": "64GiB"}"#;
+    NodeResources::of(&serde_json::from_str(amounts).unwrap()).unwrap()
 }
 
 /// The `n`-th request: each differs from all others.

@@ -177,11 +177,7 @@ impl Case {
 
     fn resources(&self, node: usize) -> NodeResources {
         let amounts = serde_json::from_value::<ResourceSet>(self.nodes[node].0.clone()).unwrap();
-        let mut resources = NodeResources::new();
-        for (name, capacity) in amounts.iter() {
-            resources.set_capacity(name, capacity).unwrap();
-        }
-        resources
+        NodeResources::of(&amounts).unwrap()
     }
 
     fn info(&self, node: usize) -> NodeInfo {

@@ -12,11 +12,7 @@ use super::*;
 use crate::resource::{Allocation, Fit, NodeResources, Request, ResourceSet};
 
 fn node(json: &str) -> NodeResources {
-    let mut node = NodeResources::new();
-    for (name, capacity) in serde_json::from_str::<ResourceSet>(json).unwrap().iter() {
-        node.set_capacity(name, capacity).unwrap();
-    }
-    node
+    NodeResources::of(&serde_json::from_str(json).unwrap()).unwrap()
 }
 
 fn nodes(all: &[&str]) -> Vec<NodeResources> {

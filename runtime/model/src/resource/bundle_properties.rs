@@ -10,11 +10,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn node(json: &str) -> NodeResources {
-    let mut node = NodeResources::new();
-    for (name, capacity) in serde_json::from_str::<ResourceSet>(json).unwrap().iter() {
-        node.set_capacity(name, capacity).unwrap();
-    }
-    node
+    NodeResources::of(&serde_json::from_str(json).unwrap()).unwrap()
 }
 
 fn requests() -> impl Strategy<Value = Request> {

@@ -35,6 +35,18 @@ impl NodeResources {
         Self::default()
     }
 
+    /// A node that has these amounts, of the default kinds.
+    ///
+    /// # Errors
+    /// The first that its kind cannot have.
+    pub fn of(amounts: &ResourceSet) -> Result<Self, CapacityError> {
+        let mut node = Self::new();
+        for (name, capacity) in amounts.iter() {
+            node.set_capacity(name, capacity)?;
+        }
+        Ok(node)
+    }
+
     /// The pools with their ids.
     pub fn pools(&self) -> &ResourceIdSet {
         &self.pools
@@ -251,11 +263,7 @@ mod tests {
     use super::*;
 
     fn node(json: &str) -> NodeResources {
-        let mut node = NodeResources::new();
-        for (name, capacity) in serde_json::from_str::<ResourceSet>(json).unwrap().iter() {
-            node.set_capacity(name, capacity).unwrap();
-        }
-        node
+        NodeResources::of(&serde_json::from_str(json).unwrap()).unwrap()
     }
 
     fn request(json: &str) -> Request {

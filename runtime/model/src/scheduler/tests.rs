@@ -56,12 +56,7 @@ fn request(json: &str) -> Request {
 }
 
 fn resources(json: &str) -> NodeResources {
-    let mut resources = NodeResources::new();
-    let amounts: ResourceSet = serde_json::from_str(json).expect("amounts");
-    for (name, capacity) in amounts.iter() {
-        resources.set_capacity(name, capacity).expect("a capacity");
-    }
-    resources
+    NodeResources::of(&serde_json::from_str(json).expect("amounts")).expect("capacities")
 }
 
 /// A task that asks for this; everything else is changed where it matters.

@@ -156,7 +156,7 @@ impl Serialize for Ids<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::{NodeResources, Pool, Request, ResourceSet};
+    use crate::resource::{NodeResources, Request};
 
     fn line(t_ms: u64, event: TraceEvent<'_>) -> String {
         let task = TaskLabel {
@@ -228,13 +228,8 @@ mod tests {
 
     #[test]
     fn ids_are_those_of_the_allocation_in_both_forms() {
-        let mut node = NodeResources::new();
-        let amounts: ResourceSet =
-            serde_json::from_str(r#"{"CPU": 4, "GPU": 1, "memory": "1GiB", "tpu": 2}"#).unwrap();
-        for (name, amount) in amounts.iter() {
-            let pool = Pool::for_name(name, amount).unwrap();
-            node.add(name.clone(), pool).unwrap();
-        }
+        let amounts = r#"{"CPU": 4, "GPU": 1, "memory": "1GiB", "tpu": 2}"#;
+        let mut node = NodeResources::of(&serde_json::from_str(amounts).unwrap()).unwrap();
         let wanted = request(r#"{"CPU": 2, "GPU": "0.25", "memory": "1MiB", "tpu": "0.0301"}"#);
         let held = node.acquire(&wanted).unwrap();
         let expected = "{\"t_ms\":0,\"event\":\"start\",\"task\":\"a-10\",\"node\":\"n1\",\"ids\":\

@@ -58,13 +58,7 @@ pub fn resources(at: usize) -> NodeResources {
         at if at % 2 == 1 => amounts("4", "0", 16),
         _ => amounts("2", "1", 32),
     };
-    let mut resources = NodeResources::new();
-    for (name, capacity) in capacities.iter() {
-        resources
-            .set_capacity(name, capacity)
-            .expect("a small capacity");
-    }
-    resources
+    NodeResources::of(&capacities).expect("small capacities")
 }
 
 pub fn labels(at: usize) -> Labels {

@@ -6,14 +6,10 @@ mod rules;
 use super::*;
 use crate::id::{Incarnation, NodeId};
 use crate::random::Random;
-use crate::resource::{NodeResources, Request, ResourceSet};
+use crate::resource::{NodeResources, Request};
 
 fn resources(json: &str) -> NodeResources {
-    let mut node = NodeResources::new();
-    for (name, capacity) in serde_json::from_str::<ResourceSet>(json).unwrap().iter() {
-        node.set_capacity(name, capacity).unwrap();
-    }
-    node
+    NodeResources::of(&serde_json::from_str(json).unwrap()).unwrap()
 }
 
 fn request(json: &str) -> Request {

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::super::candidates::{By, Class};
 use super::*;
 use crate::id::Digest;
-use crate::resource::{Allocation, Amount, Fit, ResourceName};
+use crate::resource::{Allocation, Amount, Fit, ResourceName, ResourceSet};
 
 const TOTALS: [&str; 4] = [
     r#"{"CPU": 4, "memory": 64}"#,
