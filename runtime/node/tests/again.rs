@@ -3,11 +3,9 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use wasmrun_client::wire::{self, Address, Frame, Grants, Report, Request, Response, Submit};
+use wasmrun_client::wire::{self, Grants, Report, Request, Response, Submit};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, ObjectId, TaskId};
 use wasmrun_model::resource::Amount;
@@ -15,64 +13,23 @@ use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
 use wasmrun_node::{ClusterConfig, NodeConfig, Part};
 
-use crate::common::{GUEST, Served};
+use crate::common::{Raw, Served, load};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TASK: TaskId = TaskId::from_bytes([7; 16]);
 
-/// A client that says what it likes.
-struct Session(UnixStream);
-
-impl Session {
-    fn open(address: &Address) -> Self {
-        let mut socket = UnixStream::connect(common::path(address)).unwrap();
-        let hello = wire::encode(&wire::Hello {
-            magic: wire::MAGIC,
-            protocol: wire::PROTOCOL,
-            version: "0".into(),
-            tenant: TenantName::default(),
-            job: String::new(),
-        });
-        socket.write_all(&hello.unwrap()).unwrap();
-        let mut session = Self(socket);
-        session.frame();
-        session
-    }
-
-    fn frame(&mut self) -> Vec<u8> {
-        let mut header = [0; wire::HEADER_BYTES];
-        self.0.read_exact(&mut header).unwrap();
-        let mut bytes = vec![0; wire::frame_len(header).unwrap()];
-        self.0.read_exact(&mut bytes).unwrap();
-        bytes
-    }
-
+impl Raw {
     fn ask(&mut self, message: Request) -> Response {
-        let frame = wire::encode(&Frame { id: 1, message });
-        self.0.write_all(&frame.unwrap()).unwrap();
-        self.next()
-    }
-
-    fn next(&mut self) -> Response {
-        let frame = wire::decode::<Frame<Response>>(&self.frame());
-        frame.unwrap().message
+        self.send(1, message);
+        self.answer()
     }
 
     fn submit(&mut self, submit: &Submit, is_again: bool) -> Response {
-        self.ask(Request::SubmitOnce {
-            task: TASK,
-            submit: Box::new(submit.clone()),
-            job: wire::Job {
-                id: DriverId::detached([5; 16]),
-                name: String::new(),
-                tasks: 0,
-            },
-            is_again,
-        })
+        self.ask(once(TASK, submit, is_again))
     }
 
     fn ended(&mut self) -> Report {
-        match self.next() {
+        match self.answer() {
             Response::Ended(report) => *report,
             other => panic!("{other:?}"),
         }
@@ -86,7 +43,7 @@ impl Session {
             can_map: false,
         });
         assert!(matches!(head, Response::Value { .. }), "{head:?}");
-        match self.next() {
+        match self.answer() {
             Response::Chunk(bytes) => bytes.0,
             other => panic!("{other:?}"),
         }
@@ -122,11 +79,9 @@ fn two() -> ([Served; 2], tempfile::TempDir) {
 }
 
 fn add(served: &Served) -> Submit {
-    let client = served.client();
-    let module = client.wait(client.load(&wat::parse_str(GUEST).unwrap()));
     let number = |n| encode(&ValueType::U64, &Value::U64(n)).unwrap();
     Submit {
-        module: module.unwrap().digest,
+        module: load(&served.client()).digest,
         entry: wire::Entry::Function("add".into()),
         name: String::new(),
         values: [1, 2].map(|n| wire::Argument::Value(number(n))).into(),
@@ -142,8 +97,8 @@ fn add(served: &Served) -> Submit {
     }
 }
 
-/// A detached task of this id, for the first time.
-fn once(task: TaskId, submit: &Submit) -> Request {
+/// A detached task of this id.
+fn once(task: TaskId, submit: &Submit, is_again: bool) -> Request {
     Request::SubmitOnce {
         task,
         submit: Box::new(submit.clone()),
@@ -152,7 +107,7 @@ fn once(task: TaskId, submit: &Submit) -> Request {
             name: String::new(),
             tasks: 0,
         },
-        is_again: false,
+        is_again,
     }
 }
 
@@ -160,14 +115,14 @@ fn once(task: TaskId, submit: &Submit) -> Request {
 fn who_submits_again_hears_of_the_end_and_has_the_result() {
     let ([a, b], _dir) = two();
     let submit = add(&b);
-    let mut first = Session::open(&b.address);
+    let mut first = Raw::connect(&b.address);
     let submitted = Response::Submitted(TASK);
     assert_eq!(first.submit(&submit, false), submitted);
     assert_eq!(first.ended().result, Ok(true));
     let made = first.made();
     drop(first);
     for served in [&b, &a] {
-        let mut again = Session::open(&served.address);
+        let mut again = Raw::connect(&served.address);
         assert_eq!(again.submit(&submit, true), submitted);
         let report = again.ended();
         assert_eq!((report.task, report.result), (TASK, Ok(true)));
@@ -184,23 +139,20 @@ fn who_submits_again_is_warned_again() {
         guest: "/".into(),
         is_read_only: true,
     }];
-    let mut first = Session::open(&b.address);
+    let mut first = Raw::connect(&b.address);
     let warned = first.submit(&submit, false);
     let is_warning =
         matches!(&warned, Response::SubmittedHere { why, .. } if why.contains("folder"));
     assert!(is_warning, "{warned:?}");
     first.ended();
-    let mut again = Session::open(&b.address);
+    let mut again = Raw::connect(&b.address);
     assert_eq!(again.submit(&submit, true), warned);
     again.ended();
 }
 
 #[test]
 fn the_id_of_anothers_task_is_refused() {
-    let served = Served::start(NodeConfig {
-        cpus: Amount::from_units(2),
-        ..NodeConfig::default()
-    });
+    let served = Served::with_cpus(2);
     let own = add(&served);
     let mut theirs = Submit {
         entry: wire::Entry::Function("spin".into()),
@@ -209,12 +161,12 @@ fn the_id_of_anothers_task_is_refused() {
         ..own.clone()
     };
     theirs.terms.tenant = Some("theirs".parse().unwrap());
-    let mut session = Session::open(&served.address);
+    let mut session = Raw::connect(&served.address);
     let submitted = session.ask(Request::Submit(Box::new(theirs)));
     let Response::Submitted(task) = submitted else {
         panic!("{submitted:?}");
     };
-    let why = match session.ask(once(task, &own)) {
+    let why = match session.ask(once(task, &own, false)) {
         Response::Refused(why) => why,
         other => panic!("{other:?}"),
     };
@@ -223,10 +175,7 @@ fn the_id_of_anothers_task_is_refused() {
 
 #[test]
 fn of_a_task_that_has_had_the_id_of_anothers_its_own_attempts_are_told() {
-    let served = Served::start(NodeConfig {
-        cpus: Amount::from_units(2),
-        ..NodeConfig::default()
-    });
+    let served = Served::with_cpus(2);
     let mut submit = Submit {
         entry: wire::Entry::Function("crash".into()),
         values: Vec::new(),
@@ -234,7 +183,7 @@ fn of_a_task_that_has_had_the_id_of_anothers_its_own_attempts_are_told() {
         ..add(&served)
     };
     submit.terms.tenant = Some("theirs".parse().unwrap());
-    let mut others = Session::open(&served.address);
+    let mut others = Raw::connect(&served.address);
     let submitted = others.ask(Request::Submit(Box::new(submit.clone())));
     let Response::Submitted(task) = submitted else {
         panic!("{submitted:?}");
@@ -246,8 +195,11 @@ fn of_a_task_that_has_had_the_id_of_anothers_its_own_attempts_are_told() {
         ..wire::Terms::default()
     };
     submit.is_detached = true;
-    let mut own = Session::open(&served.address);
-    assert_eq!(own.ask(once(task, &submit)), Response::Submitted(task));
+    let mut own = Raw::connect(&served.address);
+    assert_eq!(
+        own.ask(once(task, &submit, false)),
+        Response::Submitted(task)
+    );
     own.ended();
     let detail = loop {
         match own.ask(Request::Describe(task.to_string())) {

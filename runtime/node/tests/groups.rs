@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{self, List, RefusalKind, Rows, What};
+use wasmrun_client::wire::{List, RefusalKind, Rows, What};
 use wasmrun_client::{CreateActor, CreateGroup, Error, GetError, Group, GroupError, Submit};
 use wasmrun_model::failure::TaskError;
 use wasmrun_model::group::{GroupKind, GroupSpec};
@@ -14,7 +14,7 @@ use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
 use wasmrun_node::NodeConfig;
 
-use crate::common::{GUEST, Served};
+use crate::common::Served;
 
 fn serve() -> Served {
     Served::start(NodeConfig {
@@ -23,12 +23,6 @@ fn serve() -> Served {
         memory: Some(units(200 * MEMORY)),
         ..NodeConfig::default()
     })
-}
-
-fn connect(served: &Served, tenant: &str) -> (Client, wire::Module) {
-    let client = Client::connect(&served.address, tenant.parse().unwrap()).unwrap();
-    let module = client.wait(client.load(&wat::parse_str(GUEST).unwrap()));
-    (client, module.unwrap())
 }
 
 fn units(units: u64) -> Amount {
@@ -78,8 +72,8 @@ fn wait_for_rest(client: &Client) {
 #[test]
 fn a_tenant_has_so_many_groups_and_no_more() {
     let served = serve();
-    let (red, _) = connect(&served, "red");
-    let (blue, _) = connect(&served, "blue");
+    let (red, _) = served.client_of("red");
+    let (blue, _) = served.client_of("blue");
     for _ in 0..100 {
         create(&red, group(&[0])).unwrap();
     }
@@ -93,7 +87,7 @@ fn a_tenant_has_so_many_groups_and_no_more() {
     create(&blue, group(&[0])).unwrap();
     // They end with their sessions.
     drop((red, blue));
-    let (red, _) = connect(&served, "red");
+    let (red, _) = served.client_of("red");
     wait_for_rest(&red);
     create(&red, group(&[0])).unwrap();
 }
@@ -101,11 +95,11 @@ fn a_tenant_has_so_many_groups_and_no_more() {
 #[test]
 fn a_detached_group_stays_and_is_its_tenant_s() {
     let served = serve();
-    let (red, _) = connect(&served, "red");
+    let (red, _) = served.client_of("red");
     let kept = create(&red, group(&[1]).named("kept").detached()).unwrap();
     let id = kept.id().to_string();
     drop((kept, red));
-    let (blue, module) = connect(&served, "blue");
+    let (blue, module) = served.client_of("blue");
     for name in ["kept", &id] {
         let (kind, _) = refused(blue.wait(blue.remove_group(name)));
         assert_eq!(kind, RefusalKind::NotFound);
@@ -118,7 +112,7 @@ fn a_detached_group_stays_and_is_its_tenant_s() {
     let (kind, why) = refused(blue.wait(blue.submit(spin)));
     assert_eq!(kind, RefusalKind::Unschedulable);
     assert!(why.contains("the tenant has no placement group"), "{why}");
-    let (red, _) = connect(&served, "red");
+    let (red, _) = served.client_of("red");
     red.wait(red.group_ready(&id[..8], None)).unwrap();
     let said = red.wait(red.explain("kept")).unwrap();
     assert!(said.contains("(pack) has been ready for "), "{said}");
@@ -129,7 +123,7 @@ fn a_detached_group_stays_and_is_its_tenant_s() {
 #[test]
 fn what_lives_in_a_group_ends_with_it() {
     let served = serve();
-    let (client, module) = connect(&served, "red");
+    let (client, module) = served.client_of("red");
     let both = create(&client, group(&[1, 1])).unwrap();
     client.wait(both.ready(None)).unwrap();
     let spin = Submit::function(&module, "spin").group(&both, Some(0));
@@ -173,7 +167,7 @@ fn what_lives_in_a_group_ends_with_it() {
 #[test]
 fn two_groups_of_one_name_are_told_apart_by_their_ids() {
     let served = serve();
-    let (red, _) = connect(&served, "red");
+    let (red, _) = served.client_of("red");
     let [one, _two] = [0, 0].map(|cpus| create(&red, group(&[cpus]).named("same")).unwrap());
     let ambiguous = [
         refused(red.wait(red.remove_group("same"))),
@@ -193,7 +187,7 @@ fn two_groups_of_one_name_are_told_apart_by_their_ids() {
 #[test]
 fn a_call_that_runs_says_that_its_actor_s_group_was_removed() {
     let served = serve();
-    let (client, module) = connect(&served, "red");
+    let (client, module) = served.client_of("red");
     let group = create(&client, group(&[1])).unwrap();
     client.wait(group.ready(None)).unwrap();
     let start = encode(&ValueType::U64, &Value::U64(1)).unwrap();

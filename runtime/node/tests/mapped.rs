@@ -1,31 +1,18 @@
-//! Objects that clients map, with clients that are real processes: this program starts itself again, with
-//! `MAPPED_TEST_ROLE` set.
+//! Objects that clients map, with clients that are real processes: this program starts itself again, in a role.
 
 mod common;
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{Address, Form, RefusalKind};
 use wasmrun_client::{Error, GetError, PutOptions, Value};
-use wasmrun_model::resource::Amount;
 use wasmrun_model::value::{Encoded, NumberKind};
-use wasmrun_node::NodeConfig;
 
-use crate::common::Served;
+use crate::common::{Served, pinned, start};
 
-const ROLE: &str = "MAPPED_TEST_ROLE";
 const MIB: usize = 1 << 20;
-
-/// A node whose store has so many bytes.
-fn serve(store_bytes: usize) -> Served {
-    Served::start(NodeConfig {
-        cpus: Some(Amount::units(1)),
-        object_memory: Some(store_bytes as u64),
-        ..NodeConfig::default()
-    })
-}
 
 fn connect(address: &Address, tenant: &str) -> Client {
     Client::connect(address, tenant.parse().unwrap()).unwrap()
@@ -64,20 +51,9 @@ fn is_in_place(value: &Value, mapping: &str) -> bool {
     is_within && copied.split_whitespace().nth(1) == Some("0")
 }
 
-/// Runs one test of this program as a client process. It waits for a line before it ends.
-fn start(test: &str, address: &Address) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(ROLE, address.to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
 /// The node, if this process is a client.
 fn role() -> Option<Address> {
-    Some(std::env::var(ROLE).ok()?.parse().unwrap())
+    Some(common::role()?.parse().unwrap())
 }
 
 fn say(line: &str) {
@@ -93,16 +69,12 @@ fn wait_for_line(child: &mut Child, line: &str) {
     );
 }
 
-fn pinned(client: &Client) -> u64 {
-    client.wait(client.status()).unwrap().store.pinned_bytes
-}
-
 #[test]
 fn a_stored_value_is_read_in_place() {
     if let Some(address) = role() {
         return reads_in_place(&address);
     }
-    let served = serve(256 * MIB);
+    let served = Served::with_store(256 * MIB);
     let mut child = start("a_stored_value_is_read_in_place", &served.address);
     assert!(child.wait().unwrap().success());
 }
@@ -151,7 +123,7 @@ fn a_client_that_is_killed_leaves_nothing_pinned() {
         std::io::stdin().read_line(&mut String::new()).unwrap();
         unreachable!("it was killed");
     }
-    let served = serve(64 * MIB);
+    let served = Served::with_store(64 * MIB);
     let test = "a_client_that_is_killed_leaves_nothing_pinned";
     let mut child = start(test, &served.address);
     wait_for_line(&mut child, "holding");
@@ -175,7 +147,7 @@ fn a_client_lets_go_of_memory_that_the_node_gives_back() {
         assert!(put_and_get(&client, 10 * MIB) == bytes(10 * MIB));
         return;
     }
-    let served = serve(36 * MIB);
+    let served = Served::with_store(36 * MIB);
     let test = "a_client_lets_go_of_memory_that_the_node_gives_back";
     let mut child = start(test, &served.address);
     wait_for_line(&mut child, "has seen it");
@@ -187,7 +159,7 @@ fn a_client_lets_go_of_memory_that_the_node_gives_back() {
 
 #[test]
 fn what_is_another_tenants_is_refused() {
-    let served = serve(64 * MIB);
+    let served = Served::with_store(64 * MIB);
     let (red, blue) = (
         connect(&served.address, "red"),
         connect(&served.address, "blue"),
@@ -218,7 +190,7 @@ fn what_is_another_tenants_is_refused() {
 
 #[test]
 fn a_put_waits_for_room_as_long_as_it_says() {
-    let served = serve(MIB);
+    let served = Served::with_store(MIB);
     let client = connect(&served.address, "default");
     let held = put_and_get(&client, 700_000);
     let soon = PutOptions {

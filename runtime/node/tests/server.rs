@@ -18,22 +18,9 @@ use wasmrun_model::resource::Amount;
 use wasmrun_model::value::codec::{decode, encode};
 use wasmrun_model::value::{DecodeLimits, Encoded, NumberKind, Value, ValueType};
 use wasmrun_model::version::Version;
-use wasmrun_node::{NodeConfig, ServeError};
+use wasmrun_node::ServeError;
 
-use crate::common::{GUEST, Served};
-
-fn serve() -> Served {
-    Served::start(NodeConfig {
-        cpus: Some(Amount::units(2)),
-        ..NodeConfig::default()
-    })
-}
-
-fn module(client: &Client) -> wire::Module {
-    client
-        .wait(client.load(&wat::parse_str(GUEST).unwrap()))
-        .unwrap()
-}
+use crate::common::{Raw, Served, hello, load};
 
 fn number(n: u64) -> Argument {
     encode(&ValueType::U64, &Value::U64(n)).unwrap().into()
@@ -77,9 +64,9 @@ fn wait_for_tasks(client: &Client, state: &str, count: usize) {
 
 #[test]
 fn tasks_take_values_and_futures() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let client = served.client();
-    let module = module(&client);
+    let module = load(&client);
     assert!(module.functions.iter().any(|(name, _)| name == "add"));
     let add = Submit::function(&module, "add");
     let three = client
@@ -101,9 +88,9 @@ fn tasks_take_values_and_futures() {
 
 #[test]
 fn many_tasks_take_few_messages() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let client = served.client();
-    let module = module(&client);
+    let module = load(&client);
     let add = Submit::function(&module, "add");
     let calls = (0..1000).map(|n| vec![number(n), number(1)]);
     let mut futures = client.wait(client.submit_all(&add, calls)).unwrap();
@@ -142,9 +129,9 @@ fn many_tasks_take_few_messages() {
 
 #[test]
 fn a_call_that_takes_too_long_is_stopped() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let client = served.client();
-    let module = module(&client);
+    let module = load(&client);
     let create = CreateActor::new(&module, "counter", vec![number(10)]);
     let actor = client.wait(client.create_actor(create)).unwrap();
     let short = CallOptions {
@@ -168,9 +155,9 @@ fn a_call_that_takes_too_long_is_stopped() {
 
 #[test]
 fn values_of_all_sizes_come_back() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let client = served.client();
-    let module = module(&client);
+    let module = load(&client);
     for len in [0, 1, 64 << 10, (64 << 10) + 1, 3 << 20] {
         let bytes: Vec<u8> = (0..len).map(|n| (n % 251) as u8).collect();
         let sum: u64 = bytes.iter().map(|byte| u64::from(*byte)).sum();
@@ -191,7 +178,7 @@ fn values_of_all_sizes_come_back() {
 
 #[test]
 fn what_is_dropped_is_given_back() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let client = served.client();
     let value = Encoded::Postcard(vec![7; 1 << 20]);
     drop(client.wait(client.put(&value)).unwrap());
@@ -222,9 +209,9 @@ fn what_is_dropped_is_given_back() {
 
 #[test]
 fn a_session_takes_its_work_with_it_but_for_what_is_detached() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let (driver, other) = (served.client(), served.client());
-    let module = module(&driver);
+    let module = load(&driver);
     let spin = Submit::function(&module, "spin");
     let _mine = driver.wait(driver.submit(spin.clone())).unwrap();
     let stays = driver.wait(driver.submit(spin.detached())).unwrap();
@@ -276,9 +263,9 @@ fn a_session_takes_its_work_with_it_but_for_what_is_detached() {
 
 #[test]
 fn wrong_requests_are_refused_with_a_reason() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let client = served.client();
-    let module = module(&client);
+    let module = load(&client);
     let refused = |submit: Submit| match client.wait(client.submit(submit)) {
         Err(Error::Refused(why)) => (why.kind, why.message),
         other => panic!("{other:?}"),
@@ -322,7 +309,7 @@ fn wrong_requests_are_refused_with_a_reason() {
 
 #[test]
 fn one_node_listens_at_an_address() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let second = served.node.serve(&served.address);
     assert!(matches!(second, Err(ServeError::Running(_))));
     let address = served.address.clone();
@@ -333,9 +320,9 @@ fn one_node_listens_at_an_address() {
 
 #[test]
 fn nonsense_closes_its_own_connection_only() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let client = served.client();
-    let hello = greeting(wire::PROTOCOL);
+    let hello = hello(wire::PROTOCOL);
     let nonsense = [
         b"GET / HTTP/1.1\r\n\r\n".to_vec(),
         vec![0xff; 64],
@@ -355,7 +342,7 @@ fn nonsense_closes_its_own_connection_only() {
 
 #[test]
 fn a_client_one_minor_version_apart_is_served_and_another_is_told_ours() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let ours = wire::PROTOCOL;
     // A client says all that it has to say, and only then reads: is it answered?
     let is_served = |protocol| {
@@ -363,7 +350,7 @@ fn a_client_one_minor_version_apart_is_served_and_another_is_told_ours() {
             id: 1,
             message: wire::Request::Status,
         };
-        let said = [greeting(protocol), wire::encode(&status).unwrap()].concat();
+        let said = [hello(protocol), wire::encode(&status).unwrap()].concat();
         let mut socket = UnixStream::connect(common::path(&served.address)).unwrap();
         socket.write_all(&said).unwrap();
         socket.shutdown(std::net::Shutdown::Write).unwrap();
@@ -385,59 +372,33 @@ fn a_client_one_minor_version_apart_is_served_and_another_is_told_ours() {
     assert!(!is_served(version(ours.major + 1, ours.minor)));
 }
 
-fn greeting(protocol: Version) -> Vec<u8> {
-    let hello = wire::Hello {
-        magic: wire::MAGIC,
-        protocol,
-        version: "0".into(),
-        tenant: TenantName::default(),
-        job: String::new(),
-    };
-    wire::encode(&hello).unwrap()
-}
-
-/// A connection by hand, greeted.
-fn greeted(served: &Served) -> UnixStream {
-    let mut socket = UnixStream::connect(common::path(&served.address)).unwrap();
-    socket.write_all(&greeting(wire::PROTOCOL)).unwrap();
-    let mut header = [0; wire::HEADER_BYTES];
-    socket.read_exact(&mut header).unwrap();
-    let mut welcome = vec![0; wire::frame_len(header).unwrap()];
-    socket.read_exact(&mut welcome).unwrap();
-    socket
-}
-
 #[test]
 fn who_is_hung_up_on_hears_why() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     // While it still sends, too.
     for more in [0, 1, 100_000].repeat(40) {
-        let mut socket = greeted(&served);
-        let mut writer = socket.try_clone().unwrap();
+        let mut raw = Raw::connect(&served.address);
+        let mut writer = raw.0.try_clone().unwrap();
         let sending = std::thread::spawn(move || {
             let bytes = [b"\x02\0\0\0\x01\x7f".to_vec(), vec![0; more]].concat();
             // It need not be taken.
             let _ = writer.write_all(&bytes);
         });
-        let mut header = [0; wire::HEADER_BYTES];
-        socket.read_exact(&mut header).expect("the reason");
-        let mut bytes = vec![0; wire::frame_len(header).unwrap()];
-        socket.read_exact(&mut bytes).expect("all of the reason");
-        let said: wire::Frame<wire::Response> = wire::decode(&bytes).unwrap();
+        let said = raw.frame();
         assert_eq!(said.id, 0);
         let wire::Response::Refused(why) = said.message else {
             panic!("{:?}", said.message);
         };
         assert_eq!(why.kind, RefusalKind::Usage);
         // And then it hangs up.
-        assert_eq!(socket.read(&mut header).unwrap_or(0), 0);
+        assert_eq!(raw.0.read(&mut [0]).unwrap_or(0), 0);
         sending.join().unwrap();
     }
 }
 
 #[test]
 fn who_is_hung_up_on_and_does_not_read_keeps_nothing() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let client = served.client();
     // More than a connection holds that nobody reads.
     let keep = PutOptions {
@@ -446,17 +407,16 @@ fn who_is_hung_up_on_and_does_not_read_keeps_nothing() {
     };
     let put = client.put_from(wire::Form::Postcard, 16 << 20, keep, io::repeat(7));
     let kept = client.wait(put).unwrap().id().to_string();
-    let mut socket = greeted(&served);
-    let message = Request::Get {
+    let mut raw = Raw::connect(&served.address);
+    let get = Request::Get {
         object: wire::ObjectRef::Prefix(kept),
         timeout_ms: None,
         can_map: false,
     };
-    let get = wire::encode(&wire::Frame { id: 1, message }).unwrap();
-    socket.write_all(&get).unwrap();
-    socket.write_all(b"\x02\0\0\0\x01\x7f").unwrap();
+    raw.send(1, get);
+    raw.0.write_all(b"\x02\0\0\0\x01\x7f").unwrap();
     // Nothing can be written to a connection that the node has closed.
-    while socket.write_all(&[0]).is_ok() {
+    while raw.0.write_all(&[0]).is_ok() {
         std::thread::yield_now();
     }
     client.wait(client.status()).unwrap();
@@ -464,7 +424,7 @@ fn who_is_hung_up_on_and_does_not_read_keeps_nothing() {
 
 #[test]
 fn lies_about_lengths_are_found() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let client = served.client();
     let put = |len, has: u64| {
         let (form, source) = (wire::Form::Postcard, io::repeat(0).take(has));
@@ -485,7 +445,7 @@ fn lies_about_lengths_are_found() {
 
 #[test]
 fn a_large_value_comes_whole_through_memory_of_its_own() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let client = served.client();
     let bytes: Vec<u8> = (0..(9_u32 << 20) + 3)
         .map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8)
@@ -505,25 +465,16 @@ fn a_large_value_comes_whole_through_memory_of_its_own() {
 
 #[test]
 fn what_does_not_lie_in_staging_memory_is_refused() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let staged = |put: Request, parts: &[(u64, u64)]| {
-        let mut socket = greeted(&served);
-        let mut say = |message| {
-            let frame = wire::encode(&wire::Frame { id: 1, message }).unwrap();
-            socket.write_all(&frame).unwrap();
-        };
-        say(put);
-        parts
-            .iter()
-            .for_each(|&(offset, len)| say(Request::Staged { offset, len }));
+        let mut raw = Raw::connect(&served.address);
+        raw.send(1, put);
+        for &(offset, len) in parts {
+            raw.send(1, Request::Staged { offset, len });
+        }
         // The last answer, or what the node says when it hangs up.
         loop {
-            let mut header = [0; wire::HEADER_BYTES];
-            socket.read_exact(&mut header).unwrap();
-            let mut frame = vec![0; wire::frame_len(header).unwrap()];
-            socket.read_exact(&mut frame).unwrap();
-            let frame: wire::Frame<wire::Response> = wire::decode(&frame).unwrap();
-            if let wire::Response::Refused(why) = frame.message {
+            if let wire::Response::Refused(why) = raw.answer() {
                 return why.message;
             }
         }
@@ -558,9 +509,9 @@ fn what_does_not_lie_in_staging_memory_is_refused() {
 
 #[test]
 fn a_node_that_is_told_to_stop_waits_for_what_runs() {
-    let served = serve();
+    let served = Served::with_cpus(2);
     let client = served.client();
-    let module = module(&client);
+    let module = load(&client);
     let spin = client.wait(client.submit(Submit::function(&module, "spin").watched()));
     let mut spin = spin.unwrap();
     served.server.stopper().stop(false);

@@ -5,25 +5,10 @@ mod common;
 use wasmrun_client::blocking::Client;
 use wasmrun_client::wire::{self, RefusalKind, Terms};
 use wasmrun_client::{CreateActor, Error, Submit, Task};
-use wasmrun_model::resource::Amount;
 use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
-use wasmrun_node::NodeConfig;
 
-use crate::common::{GUEST, Served};
-
-fn serve() -> Served {
-    Served::start(NodeConfig {
-        cpus: Some(Amount::units(2)),
-        ..NodeConfig::default()
-    })
-}
-
-fn connect(served: &Served, tenant: &str) -> (Client, wire::Module) {
-    let client = Client::connect(&served.address, tenant.parse().unwrap()).unwrap();
-    let module = client.wait(client.load(&wat::parse_str(GUEST).unwrap()));
-    (client, module.unwrap())
-}
+use crate::common::Served;
 
 fn spin(client: &Client, module: &wire::Module) -> Task {
     let spin = Submit::function(module, "spin").detached();
@@ -52,8 +37,8 @@ fn assert_not_found<T: std::fmt::Debug>(result: Result<T, Error>) {
 
 #[test]
 fn anothers_tasks_and_actors_are_not_found() {
-    let served = serve();
-    let ((red, module), (blue, _)) = (connect(&served, "red"), connect(&served, "blue"));
+    let served = Served::with_cpus(2);
+    let ((red, module), (blue, _)) = (served.client_of("red"), served.client_of("blue"));
     let task = spin(&red, &module).id().to_string();
     let actor = create(&red, &module, "total");
     for id in [&task, &actor] {
@@ -78,11 +63,11 @@ fn anothers_tasks_and_actors_are_not_found() {
 
 #[test]
 fn anothers_ids_make_no_prefix_ambiguous() {
-    let served = serve();
-    let (red, module) = connect(&served, "red");
+    let served = Served::with_cpus(2);
+    let (red, module) = served.client_of("red");
     // The id of its own job must not begin so.
     let (blue, same, own) = loop {
-        let (blue, same) = connect(&served, "blue");
+        let (blue, same) = served.client_of("blue");
         let own = spin(&blue, &same).id().to_string();
         if blue.wait(blue.describe(&own[..1])).is_ok() {
             break (blue, same, own);
@@ -104,8 +89,8 @@ fn anothers_ids_make_no_prefix_ambiguous() {
 
 #[test]
 fn a_session_can_name_what_it_submitted_for_another_tenant() {
-    let served = serve();
-    let (blue, module) = connect(&served, "blue");
+    let served = Served::with_cpus(2);
+    let (blue, module) = served.client_of("blue");
     let terms = Terms {
         tenant: Some("red".parse().unwrap()),
         ..Terms::default()

@@ -1,39 +1,23 @@
 //! Clients in trouble: that die in the middle of something, or run out of what they need.
 //!
-//! Those that are short of something are processes of their own: this program starts itself again, with
-//! `TROUBLE_TEST_ROLE` set.
+//! Those that are short of something are processes of their own: this program starts itself again, in a role.
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
+use std::io::{BufRead, BufReader, Write};
+use std::process::Child;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use wasmrun_client::Value;
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{
-    self, Address, Bytes, Form, Frame, HEADER_BYTES, Hello, ObjectRef, Request, Response,
-};
+use wasmrun_client::wire::{self, Address, Bytes, Form, ObjectRef, Request, Response};
 use wasmrun_model::fairness::TenantName;
-use wasmrun_model::resource::Amount;
 use wasmrun_model::value::Encoded;
-use wasmrun_node::NodeConfig;
 
-use crate::common::Served;
+use crate::common::{Raw, Served, pinned, role, start};
 
-const ROLE: &str = "TROUBLE_TEST_ROLE";
 const MIB: usize = 1 << 20;
-
-/// A node whose store has so many bytes.
-fn serve(store_bytes: usize) -> Served {
-    Served::start(NodeConfig {
-        cpus: Some(Amount::units(1)),
-        object_memory: Some(store_bytes as u64),
-        ..NodeConfig::default()
-    })
-}
 
 fn connect(address: &Address) -> Client {
     Client::connect(address, TenantName::default()).unwrap()
@@ -47,57 +31,11 @@ fn put_and_get(client: &Client, len: usize) -> Value {
     value
 }
 
-fn pinned(client: &Client) -> u64 {
-    client.wait(client.status()).unwrap().store.pinned_bytes
-}
-
 fn sessions(client: &Client) -> u64 {
     client.wait(client.status()).unwrap().sessions
 }
 
-/// A client that says what it likes.
-struct Raw(UnixStream);
-
 impl Raw {
-    fn connect(address: &Address) -> Self {
-        let mut socket = UnixStream::connect(common::path(address)).unwrap();
-        // So that a node that goes on waiting fails the test.
-        socket
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
-        let hello = wire::encode(&Hello {
-            magic: wire::MAGIC,
-            protocol: wire::PROTOCOL,
-            version: "0".into(),
-            tenant: TenantName::default(),
-            job: String::new(),
-        });
-        socket.write_all(&hello.unwrap()).unwrap();
-        let mut raw = Self(socket);
-        raw.read();
-        raw
-    }
-
-    fn send(&mut self, id: u64, message: Request) {
-        let frame = wire::encode(&Frame { id, message }).unwrap();
-        // It may have hung up.
-        let _ = self.0.write_all(&frame);
-    }
-
-    /// The next frame's bytes.
-    fn read(&mut self) -> Vec<u8> {
-        let mut header = [0; HEADER_BYTES];
-        self.0.read_exact(&mut header).unwrap();
-        let mut bytes = vec![0; wire::frame_len(header).unwrap()];
-        self.0.read_exact(&mut bytes).unwrap();
-        bytes
-    }
-
-    fn next(&mut self) -> Response {
-        let bytes = self.read();
-        wire::decode::<Frame<Response>>(&bytes).unwrap().message
-    }
-
     /// Announces a value of so many bytes and waits for room for longer than there is a world.
     fn announce(&mut self, id: u64, len: usize) {
         let put = wire::Put {
@@ -119,11 +57,11 @@ impl Raw {
     /// Stores so many bytes and maps them.
     fn hold(&mut self, len: usize) {
         self.announce(1, len);
-        assert_eq!(self.next(), Response::Continue);
+        assert_eq!(self.answer(), Response::Continue);
         for _ in 0..len.div_ceil(MIB) {
             self.chunk(1, len.min(MIB));
         }
-        let Response::Object(object) = self.next() else {
+        let Response::Object(object) = self.answer() else {
             panic!("it is stored");
         };
         let get = Request::Get {
@@ -132,16 +70,19 @@ impl Raw {
             can_map: true,
         };
         self.send(2, get);
-        assert!(matches!(self.next(), Response::Mapped(_)));
+        assert!(matches!(self.answer(), Response::Mapped(_)));
     }
 }
 
 #[test]
 fn a_client_that_dies_waiting_for_room_leaves_nothing() {
     for sends_early in [false, true] {
-        let served = serve(4 * MIB);
+        let served = Served::with_store(4 * MIB);
         let client = connect(&served.address);
         let mut dying = Raw::connect(&served.address);
+        // So that a node that goes on waiting fails the test.
+        let patience = Some(Duration::from_secs(60));
+        dying.0.set_read_timeout(patience).unwrap();
         dying.hold(3 * MIB);
         assert_eq!(pinned(&client), 3 * MIB as u64);
         dying.announce(3, 2 * MIB);
@@ -157,21 +98,6 @@ fn a_client_that_dies_waiting_for_room_leaves_nothing() {
         assert_eq!((status.store.pinned_bytes, status.store.objects), (0, 0));
         drop(put_and_get(&client, 4 * MIB));
     }
-}
-
-/// Runs one test of this program as a process in trouble.
-fn start(test: &str, role: &str) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture", "--test-threads=1"])
-        .env(ROLE, role)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap()
-}
-
-fn role() -> Option<String> {
-    std::env::var(ROLE).ok()
 }
 
 /// This process may open no more files than it has.
@@ -211,9 +137,9 @@ fn a_client_that_can_open_no_more_files_gets_the_bytes() {
         assert!(put_and_get(&client, 40 * MIB).is_mapped());
         return;
     }
-    let served = serve(256 * MIB);
+    let served = Served::with_store(256 * MIB);
     let test = "a_client_that_can_open_no_more_files_gets_the_bytes";
-    let mut child = start(test, &served.address.to_string());
+    let mut child = start(test, &served.address);
     assert!(child.wait().unwrap().success());
 }
 
@@ -221,7 +147,7 @@ fn a_client_that_can_open_no_more_files_gets_the_bytes() {
 fn a_node_that_can_open_no_more_files_sends_the_bytes() {
     let lines = |child: &mut Child| BufReader::new(child.stdout.take().unwrap()).lines();
     if role().is_some() {
-        let served = serve(256 * MIB);
+        let served = Served::with_store(256 * MIB);
         println!("\nat {}", served.address);
         for next in [open_no_more, open_more, || ()] {
             std::io::stdin().read_line(&mut String::new()).unwrap();

@@ -3,36 +3,25 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::{Frame, HEADER_BYTES, Hello, RefusalKind, Request, Response};
+use wasmrun_client::wire::{Frame, RefusalKind, Request, Response};
 use wasmrun_client::{Error, Future, Submit, wire};
-use wasmrun_model::fairness::TenantName;
-use wasmrun_model::resource::Amount;
 use wasmrun_model::value::codec::encode;
 use wasmrun_model::value::{Value, ValueType};
-use wasmrun_node::{Node, NodeConfig};
+use wasmrun_node::NodeConfig;
 
-use crate::common::{GUEST, Served};
+use crate::common::{Raw, Served, hello, load};
 
 const SOON: Option<Duration> = Some(Duration::from_millis(1));
 
 #[test]
 fn so_many_of_them_or_those_that_are_there_in_time() {
-    let node = Node::start(NodeConfig {
-        cpus: Some(Amount::units(4)),
-        ..NodeConfig::default()
-    });
-    let (node, dir) = (node.unwrap(), tempfile::tempdir().unwrap());
-    let address = format!("unix:{}/own/node.sock", dir.path().display());
-    let address: wire::Address = address.parse().unwrap();
-    let _server = node.serve(&address).unwrap();
-    let client = Client::connect(&address, TenantName::default()).unwrap();
-    let module = client.wait(client.load(&wat::parse_str(GUEST).unwrap()));
-    let module = module.unwrap();
+    let served = Served::with_cpus(4);
+    let client = served.client();
+    let module = load(&client);
     let submit = |submit: Submit| client.wait(client.submit(submit)).unwrap().future();
     let spin = || submit(Submit::function(&module, "spin"));
     let add = || {
@@ -69,26 +58,16 @@ fn so_many_of_them_or_those_that_are_there_in_time() {
         assert_eq!(ready.unwrap(), [0]);
     });
     // Another session's are not this one's.
-    let other = Client::connect(&address, TenantName::default()).unwrap();
+    let other = served.client();
     let refused = other.wait(other.wait_for(&never, 1, SOON));
     assert!(matches!(refused, Err(Error::Refused(_))), "{refused:?}");
-}
-
-/// The bytes of the next frame.
-fn next(socket: &mut UnixStream) -> Vec<u8> {
-    let mut header = [0; HEADER_BYTES];
-    socket.read_exact(&mut header).unwrap();
-    let mut bytes = vec![0; wire::frame_len(header).unwrap()];
-    socket.read_exact(&mut bytes).unwrap();
-    bytes
 }
 
 #[test]
 fn what_a_request_has_started_is_asked_for_before_its_id_is_told() {
     let served = Served::start(NodeConfig::default());
     let client = served.client();
-    let module = client.wait(client.load(&wat::parse_str(GUEST).unwrap()));
-    let add = Submit::function(&module.unwrap(), "add").wire().clone();
+    let add = Submit::function(&load(&client), "add").wire().clone();
     let add = |numbers: [u64; 2]| {
         let values = numbers.map(|n| encode(&ValueType::U64, &Value::U64(n)).unwrap());
         Request::Submit(Box::new(wire::Submit {
@@ -101,25 +80,18 @@ fn what_a_request_has_started_is_asked_for_before_its_id_is_told() {
         timeout_ms: None,
         can_map: false,
     };
-    let mut socket = UnixStream::connect(common::path(&served.address)).unwrap();
-    let mut sent = wire::encode(&Hello {
-        magic: wire::MAGIC,
-        protocol: wire::PROTOCOL,
-        version: "0".into(),
-        tenant: TenantName::default(),
-        job: String::new(),
-    })
-    .unwrap();
+    let mut raw = Raw(UnixStream::connect(common::path(&served.address)).unwrap());
+    let mut sent = hello(wire::PROTOCOL);
     let requests = [add([1, 2]), get(1), add([3, 4]), get(3), get(1)];
     for (id, message) in (1..).zip(requests) {
         sent.extend(wire::encode(&Frame { id, message }).unwrap());
     }
-    socket.write_all(&sent).unwrap();
+    raw.0.write_all(&sent).unwrap();
     // The welcome.
-    next(&mut socket);
+    raw.read();
     let mut answers = BTreeMap::<u64, Vec<Response>>::new();
     for _ in 0..7 {
-        let said: Frame<Response> = wire::decode(&next(&mut socket)).unwrap();
+        let said = raw.frame();
         answers.entry(said.id).or_default().push(said.message);
     }
     for (id, sum) in [(2, 3_u8), (4, 7)] {

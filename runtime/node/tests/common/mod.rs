@@ -1,12 +1,19 @@
-//! What the tests of drivers share: a node that is served, and a guest.
+//! What the tests of drivers share: a node that is served, its clients, and a guest.
 
 // Each test program uses a part of it.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use std::fmt::Display;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+
 use tempfile::TempDir;
 use wasmrun_client::blocking::Client;
-use wasmrun_client::wire::Address;
+use wasmrun_client::wire::{self, Address, Frame, Request, Response};
 use wasmrun_model::fairness::TenantName;
+use wasmrun_model::resource::Amount;
+use wasmrun_model::version::Version;
 use wasmrun_node::{Node, NodeConfig, Server};
 
 /// A node behind a socket of its own.
@@ -31,10 +38,46 @@ impl Served {
         }
     }
 
+    /// A node with so many CPUs.
+    pub fn with_cpus(count: u32) -> Self {
+        Self::start(NodeConfig {
+            cpus: Some(Amount::units(count)),
+            ..NodeConfig::default()
+        })
+    }
+
+    /// A node whose store has so many bytes.
+    pub fn with_store(bytes: usize) -> Self {
+        Self::start(NodeConfig {
+            cpus: Some(Amount::units(1)),
+            object_memory: Some(bytes as u64),
+            ..NodeConfig::default()
+        })
+    }
+
     /// A client of it, of the default tenant.
     pub fn client(&self) -> Client {
         Client::connect(&self.address, TenantName::default()).unwrap()
     }
+
+    /// A client of it, of this tenant, and the guest.
+    pub fn client_of(&self, tenant: &str) -> (Client, wire::Module) {
+        let client = Client::connect(&self.address, tenant.parse().unwrap()).unwrap();
+        let module = load(&client);
+        (client, module)
+    }
+}
+
+/// Loads the guest.
+pub fn load(client: &Client) -> wire::Module {
+    client
+        .wait(client.load(&wat::parse_str(GUEST).unwrap()))
+        .unwrap()
+}
+
+/// How much of the store is mapped or read.
+pub fn pinned(client: &Client) -> u64 {
+    client.wait(client.status()).unwrap().store.pinned_bytes
 }
 
 /// The path of a node's socket.
@@ -43,6 +86,74 @@ pub fn path(address: &Address) -> &str {
         Address::Unix(path) => path.as_str(),
         Address::Network(_) => panic!("a node of a test is on this machine"),
     }
+}
+
+/// What a client says first.
+pub fn hello(protocol: Version) -> Vec<u8> {
+    let hello = wire::Hello {
+        magic: wire::MAGIC,
+        protocol,
+        version: "0".into(),
+        tenant: TenantName::default(),
+        job: String::new(),
+    };
+    wire::encode(&hello).unwrap()
+}
+
+/// A client that says what it likes.
+pub struct Raw(pub UnixStream);
+
+impl Raw {
+    /// One that was welcomed.
+    pub fn connect(address: &Address) -> Self {
+        let mut raw = Self(UnixStream::connect(path(address)).unwrap());
+        raw.0.write_all(&hello(wire::PROTOCOL)).unwrap();
+        raw.read();
+        raw
+    }
+
+    /// Sends a request. The node may have hung up.
+    pub fn send(&mut self, id: u64, message: Request) {
+        let frame = wire::encode(&Frame { id, message }).unwrap();
+        let _ = self.0.write_all(&frame);
+    }
+
+    /// The bytes of the next frame.
+    pub fn read(&mut self) -> Vec<u8> {
+        let mut header = [0; wire::HEADER_BYTES];
+        self.0.read_exact(&mut header).unwrap();
+        let mut bytes = vec![0; wire::frame_len(header).unwrap()];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// The next answer, with the id of its request.
+    pub fn frame(&mut self) -> Frame<Response> {
+        wire::decode(&self.read()).unwrap()
+    }
+
+    /// The next answer.
+    pub fn answer(&mut self) -> Response {
+        self.frame().message
+    }
+}
+
+const ROLE: &str = "NODE_TEST_ROLE";
+
+/// Runs one test of this program as a process of its own, in a role.
+pub fn start(test: &str, role: impl Display) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role.to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// The role of this process, if [`start`] has started it.
+pub fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
 }
 
 /// `sum` of bytes, `add`, `toil`, `spin`, `crash`, and an actor that counts.
