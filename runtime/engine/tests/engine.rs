@@ -1,67 +1,17 @@
 //! The engine on small modules written as text: what end-to-end tests cannot see from outside.
 
+mod common;
+
 use std::future::Future;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use wasmrun_engine::{
-    Alone, CacheStatus, Engine, EngineConfig, Entry, Grants, Input, Invocation, Limits, LoadError,
-    Module, Outcome, TaskContext, TaskOutput,
-};
+use wasmrun_engine::{CacheStatus, Engine, EngineConfig, Limits, Module};
 use wasmrun_model::failure::{LimitKind, TaskError};
-use wasmrun_model::id::TaskId;
 use wasmrun_model::value::codec::{decode, encode};
-use wasmrun_model::value::{DecodeLimits, Encoded, EncodedRef, Value};
+use wasmrun_model::value::{DecodeLimits, Value};
 
-fn engine() -> Engine {
-    Engine::new(EngineConfig {
-        max_sandboxes: 4,
-        ..EngineConfig::default()
-    })
-    .unwrap()
-}
-
-fn load(engine: &Engine, text: &str) -> Result<Module, LoadError> {
-    engine.load(&wat::parse_str(text).unwrap())
-}
-
-fn context() -> Arc<TaskContext> {
-    Arc::new(TaskContext {
-        task: TaskId::from_bytes([1; 16]),
-        attempt: 0,
-        tenant: Default::default(),
-        node: "test".into(),
-        array_index: None,
-        span: None,
-        trace: None,
-        resources: Vec::new(),
-    })
-}
-
-async fn call(
-    engine: &Engine,
-    module: &Module,
-    entry: Entry,
-    values: &[Encoded],
-    limits: &Limits,
-) -> Result<Outcome, TaskError> {
-    let output = TaskOutput::new(limits.output, None);
-    let values: Vec<EncodedRef<'_>> = values.iter().map(EncodedRef::from).collect();
-    let invocation = Invocation {
-        module,
-        entry,
-        values: &values,
-        args: &[],
-        context: context(),
-        grants: &Grants::default(),
-        limits,
-        output: &output,
-        input: Input::Empty,
-        services: Arc::new(Alone),
-    };
-    engine.run(invocation).await
-}
+use crate::common::{call, engine, load, runtime};
 
 fn run(
     engine: &Engine,
@@ -69,20 +19,14 @@ fn run(
     name: &str,
     values: &[Value],
 ) -> Result<Option<Value>, TaskError> {
-    let index = module.find(name).unwrap();
-    let ty = &module.function(index).ty;
+    let ty = &module.function(module.find(name).unwrap()).ty;
     let encoded: Vec<_> = ty
         .params()
         .iter()
         .zip(values)
         .map(|((_, ty), v)| encode(ty, v).unwrap())
         .collect();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let entry = Entry::Function(index);
-    let outcome = runtime.block_on(call(engine, module, entry, &encoded, &Limits::default()))?;
+    let outcome = runtime().block_on(call(engine, module, name, &encoded, Limits::default()))?;
     let limits = DecodeLimits::default();
     Ok(outcome
         .result
@@ -107,7 +51,7 @@ const ASYNC: &str = r#"
 #[test]
 fn async_exports_are_tasks() {
     let engine = engine();
-    let module = load(&engine, ASYNC).unwrap();
+    let module = load(&engine, ASYNC);
     assert_eq!(
         run(&engine, &module, "f", &[Value::U32(41)]),
         Ok(Some(Value::U32(42)))
@@ -139,7 +83,7 @@ fn bad_list(pointer: u32, length: u32) -> String {
 #[test]
 fn lists_outside_of_memory_are_refused() {
     let engine = engine();
-    let good = load(&engine, &bad_list(16, 2)).unwrap();
+    let good = load(&engine, &bad_list(16, 2));
     assert!(matches!(run(&engine, &good, "f", &[]), Ok(Some(Value::Numbers(n))) if n.len() == 2));
     for (pointer, length) in [
         (0xffff_fffc, 1),
@@ -148,7 +92,7 @@ fn lists_outside_of_memory_are_refused() {
         (4, 1 << 30),
         (2, 1),
     ] {
-        let module = load(&engine, &bad_list(pointer, length)).unwrap();
+        let module = load(&engine, &bad_list(pointer, length));
         let result = run(&engine, &module, "f", &[]);
         assert!(
             matches!(result, Err(TaskError::Trap { .. })),
@@ -169,7 +113,7 @@ fn an_allocator_that_lies_is_caught() {
         (core instance $i (instantiate $m))
         (func (export "f") (param "l" (list u8))
           (canon lift (core func $i "f") (memory (core memory $i "memory")) (realloc (core func $i "realloc")))))"#;
-    let module = load(&engine, text).unwrap();
+    let module = load(&engine, text);
     let bytes = |n| {
         let kind = wasmrun_model::value::NumberKind::U8;
         Value::Numbers(wasmrun_model::value::NumberList::from_le_bytes(kind, vec![7; n]).unwrap())
@@ -187,12 +131,10 @@ const SPIN: &str = r#"(component
 #[test]
 fn a_busy_guest_gives_way_and_can_be_dropped() {
     let engine = engine();
-    let module = load(&engine, SPIN).unwrap();
-    let entry = Entry::Function(module.find("f").unwrap());
-    let limits = Limits::default();
+    let module = load(&engine, SPIN);
     // More often than there are slots: each one dropped must be free again.
     for _ in 0..10 {
-        let mut running = Box::pin(call(&engine, &module, entry, &[], &limits));
+        let mut running = Box::pin(call(&engine, &module, "f", &[], Limits::default()));
         let mut cx = Context::from_waker(Waker::noop());
         for _ in 0..2 {
             // It returns at all only because of the epoch.
@@ -204,17 +146,12 @@ fn a_busy_guest_gives_way_and_can_be_dropped() {
 #[test]
 fn a_time_limit_ends_a_busy_guest() {
     let engine = engine();
-    let module = load(&engine, SPIN).unwrap();
-    let entry = Entry::Function(module.find("f").unwrap());
+    let module = load(&engine, SPIN);
     let limits = Limits {
         time: Some(Duration::from_millis(20)),
         ..Limits::default()
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let result = runtime.block_on(call(&engine, &module, entry, &[], &limits));
+    let result = runtime().block_on(call(&engine, &module, "f", &[], limits));
     assert!(
         matches!(&result, Err(TaskError::Limit { hit, .. }) if hit.kind == LimitKind::Time && hit.limit == 20),
         "{result:?}"
@@ -233,7 +170,7 @@ fn the_next_user_of_a_sandbox_sees_zeros() {
         (core instance $i (instantiate $m))
         (func (export "f") (param "at" u32) (result u32) (canon lift (core func $i "f"))))"#;
     let engine = engine();
-    let module = load(&engine, text).unwrap();
+    let module = load(&engine, text);
     // Below and above what is kept resident (2 MiB), many times the number of slots.
     for round in 0..20 {
         for at in [0, 4096, (2 << 20) - 4, 2 << 20, (4 << 20) - 4] {
@@ -265,7 +202,7 @@ fn both_ways_of_calling_agree() {
         (func (export "dynamic") (param "l" (list (tuple f64))) (result (list (tuple f64)))
           (canon lift (core func $i "echo") (memory (core memory $i "memory")) (realloc (core func $i "realloc")))))"#;
     let engine = engine();
-    let module = load(&engine, text).unwrap();
+    let module = load(&engine, text);
     let numbers = [0.0, -0.0, 1.5, f64::MAX, f64::INFINITY, f64::MIN_POSITIVE];
     let direct = Value::Numbers(wasmrun_model::value::NumberList::from_elements(numbers));
     let dynamic = Value::List(
@@ -293,12 +230,12 @@ fn code_comes_from_the_cache_the_second_time() {
     };
     let first = Engine::new(config.clone()).unwrap();
     assert!(matches!(first.cache_status(), CacheStatus::Ready(_)));
-    assert!(!load(&first, SPIN).unwrap().origin().unwrap().cached);
+    assert!(!load(&first, SPIN).origin().unwrap().cached);
     // Also in another engine, as in another process.
     let second = Engine::new(config).unwrap();
-    assert!(load(&second, SPIN).unwrap().origin().unwrap().cached);
-    assert!(load(&second, ASYNC).is_ok());
-    assert!(load(&second, ASYNC).unwrap().origin().unwrap().cached);
+    assert!(load(&second, SPIN).origin().unwrap().cached);
+    load(&second, ASYNC);
+    assert!(load(&second, ASYNC).origin().unwrap().cached);
 }
 
 #[test]

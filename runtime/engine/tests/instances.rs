@@ -1,66 +1,26 @@
 //! Instances of components: which way calls take, and what runs when there is no room for one.
 
+mod common;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use wasmrun_engine::{
-    Alone, Engine, EngineConfig, Entry, Grants, Input, Invocation, Limits, Module, Outcome,
-    TaskContext, TaskOutput,
-};
+use wasmrun_engine::{Engine, Limits, Module, Outcome};
 use wasmrun_model::failure::TaskError;
-use wasmrun_model::id::TaskId;
 use wasmrun_model::value::codec::{decode, encode};
-use wasmrun_model::value::{DecodeLimits, Encoded, EncodedRef, Value, ValueType};
+use wasmrun_model::value::{DecodeLimits, Encoded, Value, ValueType};
 
-fn engine(max_sandboxes: u32) -> Engine {
-    Engine::new(EngineConfig {
-        max_sandboxes,
-        ..EngineConfig::default()
-    })
-    .unwrap()
-}
+use crate::common::{engine, load, runtime};
 
-fn load(engine: &Engine, text: &str) -> Module {
-    engine.load(&wat::parse_str(text).unwrap()).unwrap()
-}
-
+/// Calls a function, with the usual limits.
 async fn call(
     engine: &Engine,
     module: &Module,
     name: &str,
     values: &[Encoded],
 ) -> Result<Outcome, TaskError> {
-    let values: Vec<EncodedRef<'_>> = values.iter().map(EncodedRef::from).collect();
-    let limits = Limits::default();
-    let invocation = Invocation {
-        module,
-        entry: Entry::Function(module.find(name).unwrap()),
-        values: &values,
-        args: &[],
-        context: Arc::new(TaskContext {
-            task: TaskId::from_bytes([1; 16]),
-            attempt: 0,
-            tenant: Default::default(),
-            node: "test".into(),
-            array_index: None,
-            span: None,
-            trace: None,
-            resources: Vec::new(),
-        }),
-        grants: &Grants::default(),
-        limits: &limits,
-        output: &TaskOutput::new(limits.output, None),
-        input: Input::Empty,
-        services: Arc::new(Alone),
-    };
-    engine.run(invocation).await
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    builder.enable_all().build().unwrap()
+    common::call(engine, module, name, values, Limits::default()).await
 }
 
 /// A component whose fast lane has this function `call`, beside `pick`, whose parameter no direct call can
@@ -115,7 +75,7 @@ fn pick(engine: &Engine, module: &Module) -> Result<Value, TaskError> {
 
 #[test]
 fn a_fast_lane_of_other_types_is_not_taken() {
-    let engine = engine(4);
+    let engine = engine();
     let right = with_lane(
         "(param i32 i32 i32 i32)",
         r#"(param "function" string) (param "arguments" (list (list u8)))"#,
@@ -151,7 +111,7 @@ fn a_fast_lane_of_other_types_is_not_taken() {
 
 #[test]
 fn a_lane_that_lacks_a_function_is_not_taken() {
-    let engine = engine(4);
+    let engine = engine();
     let types = r#"(param "function" string) (param "arguments" (list (list u8)))"#;
     let text = with_lane("(param i32 i32 i32 i32)", types);
     let text = text.replace(r#"(export "invoke" (func $invoke))"#, "");
@@ -196,7 +156,7 @@ fn nothing_runs_before_there_is_room_for_all() {
     let runtime = runtime();
     let _context = runtime.enter();
     // The pool has two memories a sandbox, and 16: of 24, one is left here.
-    let engine = engine(4);
+    let engine = engine();
     let (large, small) = (load(&engine, &spinning(16)), load(&engine, &spinning(7)));
     let starts = load(&engine, STARTS);
     let mut large = Box::pin(call(&engine, &large, "f", &[]));
@@ -250,7 +210,7 @@ const WAITS: &str = r#"(component
 
 #[test]
 fn a_list_of_handles_is_checked() {
-    let engine = engine(4);
+    let engine = engine();
     let module = load(&engine, WAITS);
     let waits = |at: u32, count: u32| {
         let given = [at, count].map(|it| encode(&ValueType::U32, &Value::U32(it)).unwrap());
