@@ -8,7 +8,7 @@ use wasmrun_model::id::{ActorId, ActorName};
 use wasmrun_model::trace::TraceContext;
 use wasmrun_model::units;
 use wasmrun_model::value::{FunctionType, Handle};
-use wasmrun_model::wire::{self, Grants, Limits, Module, Request, Response, Terms, Wishes};
+use wasmrun_model::wire::{self, Module, Request, Response};
 
 use crate::Client;
 use crate::connection::Connection;
@@ -78,18 +78,7 @@ impl CreateActor {
     /// An actor of a class, by any name that is unique in its module.
     pub fn new(module: &Module, class: &str, values: Vec<Argument>) -> Self {
         Self {
-            wire: wire::Create {
-                module: module.digest,
-                class: class.to_owned(),
-                values: Vec::new(),
-                name: None,
-                terms: Terms::default(),
-                limits: Limits::default(),
-                grants: Grants::default(),
-                wishes: Wishes::default(),
-                is_detached: false,
-                trace: None,
-            },
+            wire: wire::Create::new(module.digest, class.to_owned()),
             values,
         }
     }

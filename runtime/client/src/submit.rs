@@ -88,29 +88,16 @@ pub struct Submit {
 impl Submit {
     /// A call of a function, by any name that is unique in its module.
     pub fn function(module: &Module, name: &str) -> Self {
-        Self::of(wire::Submit {
-            module: module.digest,
-            entry: Entry::Function(name.to_owned()),
-            name: String::new(),
-            values: Vec::new(),
-            args: Vec::new(),
-            array_index: None,
-            terms: Terms::default(),
-            limits: Limits::default(),
-            grants: Grants::default(),
-            input: wire::Input::Empty,
-            is_watched: false,
-            is_detached: false,
-            trace: None,
-        })
+        let entry = Entry::Function(name.to_owned());
+        Self::of(wire::Submit::new(module.digest, entry))
     }
 
     /// A run of the module's program, with these arguments, its name first.
     pub fn program(module: &Module, args: Vec<String>) -> Self {
-        let mut submit = Self::function(module, "");
-        submit.wire.entry = Entry::Program;
-        submit.wire.args = args;
-        submit
+        Self::of(wire::Submit {
+            args,
+            ..wire::Submit::new(module.digest, Entry::Program)
+        })
     }
 
     /// All that can be said about a task. Its arguments come with [`Submit::values`].

@@ -195,19 +195,12 @@ impl Tools {
         let mut limits = self.settings.limits;
         limits.time_ms = limits.time_ms.or(declared).or(Some(DEFAULT_TIME_MS));
         wire::Submit {
-            module,
-            entry: wire::Entry::Function(name.to_owned()),
-            name: String::new(),
-            values: Vec::new(),
-            args: Vec::new(),
-            array_index: None,
             terms: self.settings.terms.clone(),
             limits,
             grants: self.settings.grants.clone(),
-            input: wire::Input::Empty,
             is_watched: true,
-            is_detached: false,
             trace: self.settings.trace.clone(),
+            ..wire::Submit::new(module, wire::Entry::Function(name.to_owned()))
         }
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use wasmrun_client::wire::{self, Grants, Report, Request, Response, Submit};
+use wasmrun_client::wire::{self, Report, Request, Response, Submit};
 use wasmrun_model::fairness::TenantName;
 use wasmrun_model::id::{DriverId, ObjectId, TaskId};
 use wasmrun_model::resource::Amount;
@@ -81,19 +81,13 @@ fn two() -> ([Served; 2], tempfile::TempDir) {
 fn add(served: &Served) -> Submit {
     let number = |n| encode(&ValueType::U64, &Value::U64(n)).unwrap();
     Submit {
-        module: load(&served.client()).digest,
-        entry: wire::Entry::Function("add".into()),
-        name: String::new(),
         values: [1, 2].map(|n| wire::Argument::Value(number(n))).into(),
-        args: Vec::new(),
-        array_index: None,
-        terms: wire::Terms::default(),
-        limits: wire::Limits::default(),
-        grants: Grants::default(),
-        input: wire::Input::Empty,
         is_watched: true,
         is_detached: true,
-        trace: None,
+        ..Submit::new(
+            load(&served.client()).digest,
+            wire::Entry::Function("add".into()),
+        )
     }
 }
 

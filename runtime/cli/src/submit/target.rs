@@ -99,19 +99,13 @@ impl Target {
             Entry::Function(index) => wire::Entry::Function(module.function(index).full_name()),
         };
         let template = wire::Submit {
-            module: module.digest(),
-            entry,
             name: job.name.clone(),
-            values: Vec::new(),
-            args: Vec::new(),
-            array_index: None,
             terms: terms(&submit.task)?,
             limits: limits(&submit.task.limits),
             grants: grants(&submit.task.grants)?,
-            input: wire::Input::Empty,
             is_watched: !submit.detach,
             is_detached: submit.detach,
-            trace: None,
+            ..wire::Submit::new(module.digest(), entry)
         };
         Ok(Self::Remote(Box::new(Remote {
             client,

@@ -22,32 +22,15 @@ pub fn runs(tenant: Option<&TenantName>, grants: &Grants) -> Vec<Request> {
     };
     let submit = || {
         Box::new(Submit {
-            module: MODULE,
-            entry: Entry::Program,
-            name: String::new(),
-            values: Vec::new(),
-            args: Vec::new(),
-            array_index: None,
             terms: terms.clone(),
-            limits: Limits::default(),
             grants: grants.clone(),
-            input: Input::Empty,
-            is_watched: false,
-            is_detached: false,
-            trace: None,
+            ..Submit::new(MODULE, Entry::Program)
         })
     };
     let create = Create {
-        module: MODULE,
-        class: "c".into(),
-        values: Vec::new(),
-        name: None,
         terms: terms.clone(),
-        limits: Limits::default(),
         grants: grants.clone(),
-        wishes: Wishes::default(),
-        is_detached: false,
-        trace: None,
+        ..Create::new(MODULE, "c".into())
     };
     let serve = Serve {
         name: "s".into(),

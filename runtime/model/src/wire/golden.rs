@@ -298,16 +298,8 @@ fn requests_about_tasks() {
 #[test]
 fn requests_for_many_at_once() {
     let few = Submit {
-        values: Vec::new(),
-        args: Vec::new(),
-        array_index: None,
-        terms: Terms::default(),
-        limits: Limits::default(),
-        grants: Grants::default(),
-        input: Input::Empty,
-        is_watched: false,
-        trace: None,
-        ..submit()
+        name: "n".into(),
+        ..Submit::new(submit().module, submit().entry)
     };
     let calls = vec![
         vec![Argument::Value(Encoded::Postcard(vec![5]))],

@@ -232,19 +232,8 @@ fn the_session_of_the_documentation_has_these_bytes() {
     is_there(&bytes(1, Response::Unknown));
     let number = |n| Argument::Value(Encoded::Postcard(vec![n]));
     let submit = Submit {
-        module: digest,
-        entry: Entry::Function("add".into()),
-        name: String::new(),
         values: vec![number(1), number(2)],
-        args: Vec::new(),
-        array_index: None,
-        terms: Terms::default(),
-        limits: Limits::default(),
-        grants: Grants::default(),
-        input: Input::Empty,
-        is_watched: false,
-        is_detached: false,
-        trace: None,
+        ..Submit::new(digest, Entry::Function("add".into()))
     };
     is_there(&bytes(2, Request::Submit(Box::new(submit))));
     is_there(&bytes(2, Response::Submitted(task)));

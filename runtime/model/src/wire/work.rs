@@ -80,6 +80,27 @@ pub struct Submit {
     pub trace: Option<TraceContext>,
 }
 
+impl Submit {
+    /// One without arguments, that asks for no more than its module declares, and reaches nothing.
+    pub fn new(module: Digest, entry: Entry) -> Self {
+        Self {
+            module,
+            entry,
+            name: String::new(),
+            values: Vec::new(),
+            args: Vec::new(),
+            array_index: None,
+            terms: Terms::default(),
+            limits: Limits::default(),
+            grants: Grants::default(),
+            input: Input::Empty,
+            is_watched: false,
+            is_detached: false,
+            trace: None,
+        }
+    }
+}
+
 /// The job that detached tasks are submitted as.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
@@ -345,6 +366,24 @@ pub struct Create {
     pub is_detached: bool,
     /// The trace that its creation belongs to. Calls belong to that of their callers.
     pub trace: Option<TraceContext>,
+}
+
+impl Create {
+    /// One without arguments and a name, that asks for no more than its class declares, and reaches nothing.
+    pub fn new(module: Digest, class: String) -> Self {
+        Self {
+            module,
+            class,
+            values: Vec::new(),
+            name: None,
+            terms: Terms::default(),
+            limits: Limits::default(),
+            grants: Grants::default(),
+            wishes: Wishes::default(),
+            is_detached: false,
+            trace: None,
+        }
+    }
 }
 
 /// How often an actor starts again, in place of what is declared.

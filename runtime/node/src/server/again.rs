@@ -226,19 +226,9 @@ mod tests {
 
     fn submit(bytes: usize) -> wire::Submit {
         wire::Submit {
-            trace: None,
-            module: Digest::from_bytes([9; 32]),
-            entry: wire::Entry::Program,
-            name: String::new(),
             values: vec![wire::Argument::Value(Encoded::Postcard(vec![0; bytes]))],
-            args: Vec::new(),
-            array_index: None,
-            terms: wire::Terms::default(),
-            limits: wire::Limits::default(),
-            grants: wire::Grants::default(),
-            input: wire::Input::Empty,
-            is_watched: false,
             is_detached: true,
+            ..wire::Submit::new(Digest::from_bytes([9; 32]), wire::Entry::Program)
         }
     }
 

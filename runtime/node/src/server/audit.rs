@@ -340,8 +340,8 @@ pub(super) fn finish(
 
 #[cfg(test)]
 mod tests {
-    use wasmrun_model::id::TaskId;
-    use wasmrun_model::wire::{self, Entry as Code, Grants, Input, Submit};
+    use wasmrun_model::id::{Digest, TaskId};
+    use wasmrun_model::wire::{self, Submit};
 
     use super::*;
     use crate::audit::AuditConfig;
@@ -399,21 +399,8 @@ mod tests {
     }
 
     fn task(name: &str) -> Request {
-        Request::Submit(Box::new(Submit {
-            module: wasmrun_model::id::Digest::from_bytes([9; 32]),
-            entry: Code::Function(name.into()),
-            name: String::new(),
-            values: Vec::new(),
-            args: Vec::new(),
-            array_index: None,
-            terms: wire::Terms::default(),
-            limits: wire::Limits::default(),
-            grants: Grants::default(),
-            input: Input::Empty,
-            is_watched: false,
-            is_detached: false,
-            trace: None,
-        }))
+        let entry = wire::Entry::Function(name.into());
+        Request::Submit(Box::new(Submit::new(Digest::from_bytes([9; 32]), entry)))
     }
 
     fn refused() -> Response {

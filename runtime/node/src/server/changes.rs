@@ -389,14 +389,9 @@ mod tests {
 
     fn submit() -> Submit {
         Submit {
-            module: Digest::from_bytes([9; 32]),
-            entry: Entry::Function("add".into()),
             name: "sum".into(),
             values: vec![Argument::Value(Encoded::Postcard(SECRET.into()))],
             args: vec![SECRET.into()],
-            array_index: None,
-            terms: wire::Terms::default(),
-            limits: wire::Limits::default(),
             grants: Grants {
                 env: vec![("PASSWORD".into(), SECRET.into())],
                 dirs: vec![Dir {
@@ -410,8 +405,7 @@ mod tests {
             },
             input: Input::Bytes(Bytes(SECRET.into())),
             is_watched: true,
-            is_detached: false,
-            trace: None,
+            ..Submit::new(Digest::from_bytes([9; 32]), Entry::Function("add".into()))
         }
     }
 

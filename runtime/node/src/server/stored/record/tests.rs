@@ -10,20 +10,11 @@ use super::*;
 const HERE: NodeId = NodeId::from_bytes([5; 16]);
 
 fn stored() -> Stored {
+    let entry = wire::Entry::Function("f".into());
     let submit = wire::Submit {
-        module: Digest::from_bytes([9; 32]),
-        entry: wire::Entry::Function("f".into()),
-        name: String::new(),
         values: vec![wire::Argument::Value(Encoded::Postcard(vec![1]))],
-        args: Vec::new(),
-        array_index: None,
-        terms: wire::Terms::default(),
-        limits: wire::Limits::default(),
-        grants: wire::Grants::default(),
-        input: wire::Input::Empty,
-        is_watched: false,
         is_detached: true,
-        trace: None,
+        ..wire::Submit::new(Digest::from_bytes([9; 32]), entry)
     };
     let job = wire::Job {
         id: DriverId::detached([8; 16]),
@@ -112,16 +103,9 @@ fn a_record_of_the_first_wasmrun_that_kept_any_is_read_and_written_as_it_was() {
 
 fn actor(origin: Option<Origin>) -> StoredActor {
     let create = wire::Create {
-        module: Digest::from_bytes([9; 32]),
-        class: "c".into(),
-        values: Vec::new(),
         name: Some("n".into()),
-        terms: wire::Terms::default(),
-        limits: wire::Limits::default(),
-        grants: wire::Grants::default(),
-        wishes: wire::Wishes::default(),
         is_detached: true,
-        trace: None,
+        ..wire::Create::new(Digest::from_bytes([9; 32]), "c".into())
     };
     StoredActor {
         tenant: "t".parse().unwrap(),
