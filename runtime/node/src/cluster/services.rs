@@ -61,6 +61,36 @@ impl ServiceRecord {
     fn key(&self) -> ServiceKey {
         (self.tenant.clone(), self.serve.name.clone())
     }
+
+    /// One of this name and module.
+    #[cfg(test)]
+    pub(crate) fn for_test(name: &str, module: u8) -> Self {
+        use wasmrun_model::id::Digest;
+        use wasmrun_model::wire::{Grants, Limits, Listen, Terms};
+
+        Self {
+            tenant: "t".parse().unwrap(),
+            serve: Serve {
+                name: name.into(),
+                module: Digest::from_bytes([module; 32]),
+                routes: Vec::new(),
+                address: Listen::Advertised(300),
+                tls: None,
+                hosts: Vec::new(),
+                most_running: 1,
+                most_waiting: 2,
+                patience_ms: 3,
+                terms: Terms::default(),
+                limits: Limits::default(),
+                grants: Grants::default(),
+                is_detached: true,
+            },
+            module_bytes: 4,
+            generation: 5,
+            by: "b".into(),
+            ending_ms: None,
+        }
+    }
 }
 
 /// Why a service could not be changed.
@@ -366,34 +396,14 @@ impl Follow for Follower {
 #[cfg(test)]
 mod tests {
     use wasmrun_control::{Embedded, EmbeddedConfig, MonotonicClock};
-    use wasmrun_model::id::Digest;
-    use wasmrun_model::wire::{Grants, Limits, Listen, Terms};
     use wasmrun_net::SecretKey;
 
     use super::*;
 
     fn record(module: u8) -> ServiceRecord {
         ServiceRecord {
-            tenant: "t".parse().unwrap(),
-            serve: Serve {
-                name: "s".into(),
-                module: Digest::from_bytes([module; 32]),
-                routes: Vec::new(),
-                address: Listen::Advertised(300),
-                tls: None,
-                hosts: Vec::new(),
-                most_running: 1,
-                most_waiting: 2,
-                patience_ms: 3,
-                terms: Terms::default(),
-                limits: Limits::default(),
-                grants: Grants::default(),
-                is_detached: true,
-            },
-            module_bytes: 4,
-            generation: 5,
-            by: "b".into(),
             ending_ms: Some(6),
+            ..ServiceRecord::for_test("s", module)
         }
     }
 

@@ -477,12 +477,12 @@ fn refused(error: ServicesError) -> Refusal {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use wasmrun_model::id::Digest;
 
     use super::*;
 
-    fn row(node: &str, generation: u64, state: &str) -> ServiceRow {
+    pub(in crate::server) fn row(node: &str, generation: u64, state: &str) -> ServiceRow {
         ServiceRow {
             name: "s".into(),
             tenant: Default::default(),

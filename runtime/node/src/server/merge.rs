@@ -179,9 +179,10 @@ pub(super) fn with_silent(mut why: Refusal, silent: &[Silent]) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use wasmrun_model::id::{Digest, DriverId};
+    use wasmrun_model::id::DriverId;
 
     use super::*;
+    use crate::server::everywhere;
     use crate::server::session::refusal;
 
     fn row(task: u64, state: &str, node: &str) -> TaskRow {
@@ -238,25 +239,9 @@ mod tests {
     #[test]
     fn requests_of_a_service_are_those_of_all_its_nodes() {
         let row = |node: &str, generation, requests| ServiceRow {
-            name: "shop".into(),
-            tenant: TenantName::default(),
-            url: String::new(),
-            node: node.into(),
-            module: Digest::from_bytes([9; 32]),
-            job: DriverId::from_bytes([8; 16]),
-            is_detached: true,
-            age_ms: 0,
             requests,
-            failed: 0,
-            refused: 0,
-            mean_us: 0,
-            running: 0,
-            waiting: 0,
-            connections: 0,
-            state: "listening".into(),
-            why: None,
-            generation,
             all_requests: requests,
+            ..everywhere::tests::row(node, generation, "listening")
         };
         // The last is a node's own, of the same name.
         let mut rows = [row("a", 1, 2), row("b", 1, 3), row("c", 0, 7)];

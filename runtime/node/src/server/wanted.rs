@@ -134,8 +134,6 @@ mod tests {
 
     use parking_lot::Mutex;
     use tokio::sync::{Notify, mpsc};
-    use wasmrun_model::id::Digest;
-    use wasmrun_model::wire::{Grants, Limits, Listen, Serve, Terms};
 
     use super::*;
 
@@ -194,33 +192,9 @@ mod tests {
     }
 
     fn wanted(names: &[&str], module: u8) -> Wanted {
-        let tenant = || "t".parse().unwrap();
-        let record = |name: &str| ServiceRecord {
-            tenant: tenant(),
-            serve: Serve {
-                name: name.into(),
-                module: Digest::from_bytes([module; 32]),
-                routes: Vec::new(),
-                address: Listen::Advertised(300),
-                tls: None,
-                hosts: Vec::new(),
-                most_running: 1,
-                most_waiting: 2,
-                patience_ms: 3,
-                terms: Terms::default(),
-                limits: Limits::default(),
-                grants: Grants::default(),
-                is_detached: true,
-            },
-            module_bytes: 4,
-            generation: 5,
-            by: "b".into(),
-            ending_ms: None,
-        };
-        let all = names
-            .iter()
-            .map(|it| ((tenant(), (*it).to_owned()), Arc::new(record(it))));
-        Arc::new(all.collect())
+        let key = |name: &str| ("t".parse().unwrap(), name.to_owned());
+        let record = |name: &str| Arc::new(ServiceRecord::for_test(name, module));
+        Arc::new(names.iter().map(|it| (key(it), record(it))).collect())
     }
 
     #[tokio::test(start_paused = true)]
