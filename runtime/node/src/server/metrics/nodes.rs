@@ -11,7 +11,7 @@ use wasmrun_model::wire::MemberRow;
 use wasmrun_net::Tally;
 
 use super::super::Inner;
-use super::text::{Kind, Text, buckets};
+use super::text::{Text, buckets};
 use crate::cluster::{Cluster, RecordCounts};
 use crate::guests::counters::Latency;
 
@@ -21,20 +21,17 @@ const MOST_PEERS: usize = 1000;
 pub(super) fn in_cluster(text: &mut Text, inner: &Inner, cluster: &Cluster) {
     text.one(
         "wasmrun_node_incarnation",
-        Kind::Gauge,
         "How often the node was started, or began anew because it was counted as dead.",
         cluster.incarnation().0,
     );
     text.one(
         "wasmrun_lease_confirmed",
-        Kind::Gauge,
         "Whether the node knows that its lease lives.",
         u8::from(cluster.is_confirmed()),
     );
     if let Some(until) = cluster.certificate_until_s() {
         text.one(
             "wasmrun_certificate_expiry_seconds",
-            Kind::Gauge,
             "Until when the node's certificate is valid, in seconds since 1970.",
             until,
         );
@@ -49,7 +46,6 @@ pub(super) fn in_cluster(text: &mut Text, inner: &Inner, cluster: &Cluster) {
     }
     let mut family = text.family(
         "wasmrun_nodes",
-        Kind::Gauge,
         "Nodes of the cluster, this one too, by state as this one sees them; of dead ones the last.",
     );
     for (state, count) in states {
@@ -57,7 +53,6 @@ pub(super) fn in_cluster(text: &mut Text, inner: &Inner, cluster: &Cluster) {
     }
     let mut family = text.family(
         "wasmrun_peer_connected",
-        Kind::Gauge,
         "Whether there is a connection to another node that lives.",
     );
     let is_peer = |member: &&MemberRow| !member.is_own && member.state != "dead";
@@ -70,7 +65,6 @@ pub(super) fn in_cluster(text: &mut Text, inner: &Inner, cluster: &Cluster) {
     bandwidths(text, inner, &others);
     let mut family = text.family(
         "wasmrun_gossip_messages_total",
-        Kind::Counter,
         "Of these, those in which nodes tell what they have and how busy they are.",
     );
     for (direction, value) in ["in", "out"].into_iter().zip(cluster.gossip()) {
@@ -80,13 +74,11 @@ pub(super) fn in_cluster(text: &mut Text, inner: &Inner, cluster: &Cluster) {
     if let Some((used, free)) = cluster.control_room() {
         text.one(
             "wasmrun_control_store_bytes",
-            Kind::Gauge,
             "What the control store takes on the head's disk.",
             used,
         );
         text.one(
             "wasmrun_control_store_free_bytes",
-            Kind::Gauge,
             "What is free on that disk: without room nothing can be changed.",
             free,
         );
@@ -96,7 +88,6 @@ pub(super) fn in_cluster(text: &mut Text, inner: &Inner, cluster: &Cluster) {
 pub(super) fn records(text: &mut Text, counts: RecordCounts) {
     let mut family = text.family(
         "wasmrun_detached_records_total",
-        Kind::Counter,
         "Changes of records of detached tasks and actors in the control store that were made or failed, and records \
          that were taken over from lost nodes.",
     );
@@ -109,7 +100,6 @@ pub(super) fn records(text: &mut Text, counts: RecordCounts) {
     }
     text.one(
         "wasmrun_detached_records_waiting",
-        Kind::Gauge,
         "Changes of them that wait for the control store. Those of one record that wait are one.",
         counts.waiting,
     );
@@ -119,13 +109,11 @@ pub(super) fn records(text: &mut Text, counts: RecordCounts) {
 pub(super) fn lineage(text: &mut Text, (bytes, dropped): (u64, u64)) {
     text.one(
         "wasmrun_detached_lineage_bytes",
-        Kind::Gauge,
         "Records in the control store of detached tasks that have ended and whose results can be made again from them.",
         bytes,
     );
     text.one(
         "wasmrun_detached_lineage_dropped_total",
-        Kind::Counter,
         "Records that keep no more what results were made of, because others needed the room.",
         dropped,
     );
@@ -140,14 +128,13 @@ fn peers(text: &mut Text, cluster: &Cluster, members: &[&MemberRow]) {
     let tallies: Vec<_> = tallies.collect();
     let mut family = text.family(
         "wasmrun_peer_connections_total",
-        Kind::Counter,
         "Connections with another node that lives, one after the other: all but the first are reconnects.",
     );
     for (peer, tally) in &tallies {
         family.add(&[("peer", peer)], tally.connections);
     }
     let mut both = |name, help, values: fn(&Tally) -> [u64; 2]| {
-        let mut family = text.family(name, Kind::Counter, help);
+        let mut family = text.family(name, help);
         for (peer, tally) in &tallies {
             for (direction, value) in ["in", "out"].into_iter().zip(values(tally)) {
                 family.add(&[("peer", peer), ("direction", &direction)], value);
@@ -178,7 +165,6 @@ fn bandwidths(text: &mut Text, inner: &Inner, members: &[&MemberRow]) {
     });
     let mut family = text.family(
         "wasmrun_peer_bandwidth_bytes_per_second",
-        Kind::Gauge,
         "How fast another node sends objects to this one, by the last transfers; 100 MB/s until there was one.",
     );
     for (peer, bandwidth) in known {
@@ -187,16 +173,14 @@ fn bandwidths(text: &mut Text, inner: &Inner, members: &[&MemberRow]) {
 }
 
 fn control(text: &mut Text, latency: &Latency) {
-    let mut family = text.family(
+    let mut family = text.histogram(
         "wasmrun_control_request_duration_seconds",
-        Kind::Histogram,
         "How long the control store takes to answer this node, failures included.",
     );
     let counts = latency.cumulative();
     buckets(&mut family, &Latency::BOUNDS_US, &counts, latency.sum_us());
     text.one(
         "wasmrun_control_request_failures_total",
-        Kind::Counter,
         "Requests to the control store that failed.",
         latency.failures(),
     );

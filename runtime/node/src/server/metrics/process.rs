@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::text::{Kind, Text};
+use super::text::Text;
 
 /// The unit of times in `/proc`, whatever the kernel's own clock: part of the kernel's promises.
 const TICKS_PER_SECOND: u64 = 100;
@@ -13,21 +13,14 @@ pub(super) fn add(text: &mut Text) {
         let (seconds, rest) = (cpu_ticks / TICKS_PER_SECOND, cpu_ticks % TICKS_PER_SECOND);
         text.one(
             "process_cpu_seconds_total",
-            Kind::Counter,
             "Processor time that the process has used.",
             format_args!("{seconds}.{rest:02}"),
         );
-        text.one(
-            "process_threads",
-            Kind::Gauge,
-            "Threads of the process.",
-            threads,
-        );
+        text.one("process_threads", "Threads of the process.", threads);
     }
     if let Some(bytes) = resident_bytes() {
         text.one(
             "process_resident_memory_bytes",
-            Kind::Gauge,
             "Memory of the process that is in RAM, objects in its store included.",
             bytes,
         );
@@ -35,7 +28,6 @@ pub(super) fn add(text: &mut Text) {
     if let Ok(files) = fs::read_dir("/proc/self/fd") {
         text.one(
             "process_open_fds",
-            Kind::Gauge,
             "Files and sockets that the process has open.",
             files.count(),
         );

@@ -17,7 +17,7 @@ use wasmrun_model::task::Phase;
 use wasmrun_store::Usage;
 
 use super::super::Inner;
-use super::text::{Kind, Text, buckets};
+use super::text::{Text, buckets};
 use super::{nodes, process, services};
 use crate::guests::counters::Times;
 use crate::server::metrics::ledger::Ledger;
@@ -74,14 +74,12 @@ fn about(text: &mut Text, inner: &Inner) {
     let version = env!("CARGO_PKG_VERSION");
     text.family(
         "wasmrun_build_info",
-        Kind::Gauge,
         "Always 1; its label says which wasmrun this is.",
     )
     .add(&[("version", &version)], 1);
     let (name, id) = (&inner.shared.name, inner.shared.home.node);
     text.family(
         "wasmrun_node_info",
-        Kind::Gauge,
         "Always 1; its labels say which node this is.",
     )
     .add(&[("node", name), ("node_id", &id)], 1);
@@ -91,19 +89,16 @@ fn about(text: &mut Text, inner: &Inner) {
         .saturating_sub(inner.started.elapsed());
     text.one(
         "wasmrun_node_start_time_seconds",
-        Kind::Gauge,
         "When the node was started, in seconds since 1970.",
         format_args!("{:.3}", started.as_secs_f64()),
     );
     text.one(
         "wasmrun_node_ready",
-        Kind::Gauge,
         "Whether the node takes new work: what /readyz says.",
         u8::from(unready(inner).is_none()),
     );
     text.one(
         "wasmrun_client_connections",
-        Kind::Gauge,
         "Clients on this machine that are connected.",
         inner.sessions.lock().len(),
     );
@@ -114,7 +109,6 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     let (ended, live): (Vec<_>, Vec<_>) = phases.iter().partition(|it| it.phase.is_terminal());
     let mut family = text.family(
         "wasmrun_tasks",
-        Kind::Gauge,
         "Tasks, actors and calls that this node's scheduler has, by state; an actor is running as long as it lives.",
     );
     for it in live {
@@ -122,7 +116,6 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     }
     let mut family = text.family(
         "wasmrun_tasks_ended_total",
-        Kind::Counter,
         "Tasks, actors and calls that have ended for good, by how.",
     );
     for it in ended {
@@ -130,7 +123,6 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     }
     let mut family = text.family(
         "wasmrun_placement_groups",
-        Kind::Gauge,
         "Placement groups that this node owns, by state.",
     );
     for (state, count) in &ledger.groups {
@@ -140,7 +132,6 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     scheduler(text, ledger);
     let mut family = text.family(
         "wasmrun_queued_requests",
-        Kind::Gauge,
         "What ready tasks ask for, by resource: CPUs and GPUs, bytes of memory.",
     );
     let ready = phases.iter().find(|it| it.phase == Phase::Ready);
@@ -152,7 +143,7 @@ fn tasks(text: &mut Text, inner: &Inner, ledger: &Ledger) {
 /// What tasks and actors went through since the node started.
 fn happened(text: &mut Text, inner: &Inner, ledger: &Ledger) {
     let counters = &inner.shared.counters;
-    let counts: [(_, _, u64); 12] = [
+    text.all([
         (
             "wasmrun_tasks_started_total",
             "Attempts that were given their resources and started.",
@@ -213,13 +204,9 @@ fn happened(text: &mut Text, inner: &Inner, ledger: &Ledger) {
             "Results that cannot be made again, because what they were made of takes too much memory.",
             ledger.recipes_dropped,
         ),
-    ];
-    for (name, help, count) in counts {
-        text.one(name, Kind::Counter, help, count);
-    }
+    ]);
     text.one(
         "wasmrun_tasks_repeated_seconds_total",
-        Kind::Counter,
         "How long those had run that were stopped for another tenant: what is done again.",
         ledger.repeated_us as f64 / 1e6,
     );
@@ -227,7 +214,7 @@ fn happened(text: &mut Text, inner: &Inner, ledger: &Ledger) {
 
 /// What the scheduler holds.
 fn scheduler(text: &mut Text, ledger: &Ledger) {
-    let gauges = [
+    text.all([
         ("wasmrun_actors", "Actors that live here.", ledger.living),
         (
             "wasmrun_placement_group_bundles",
@@ -249,13 +236,9 @@ fn scheduler(text: &mut Text, ledger: &Ledger) {
             "Of these, those whose ready tasks do not fit now.",
             ledger.status.parked_classes,
         ),
-    ];
-    for (name, help, value) in gauges {
-        text.one(name, Kind::Gauge, help, value);
-    }
+    ]);
     text.one(
         "wasmrun_lineage_bytes",
-        Kind::Gauge,
         "What is kept of arguments to make results again that may be lost with other nodes.",
         ledger.lineage_bytes,
     );
@@ -274,7 +257,7 @@ fn resources(text: &mut Text, ledger: &Ledger) {
             &ledger.free,
         ),
     ] {
-        let mut family = text.family(name, Kind::Gauge, help);
+        let mut family = text.family(name, help);
         // What is all taken is not in the set of what is free.
         for (resource, _) in ledger.total.iter() {
             family.add(&[("resource", resource)], set.get(resource));
@@ -285,7 +268,6 @@ fn resources(text: &mut Text, ledger: &Ledger) {
 fn tenants(text: &mut Text, ledger: &Ledger) {
     let mut family = text.family(
         "wasmrun_tenant_tasks_total",
-        Kind::Counter,
         "Tasks that this node's scheduler was given, started and ended, by tenant and event.",
     );
     let own = ledger
@@ -309,7 +291,6 @@ fn tenants(text: &mut Text, ledger: &Ledger) {
     }
     let mut family = text.family(
         "wasmrun_tenant_used",
-        Kind::Gauge,
         "What tasks of a tenant hold at this node, by resource.",
     );
     for tenant in &ledger.tenants {
@@ -319,7 +300,6 @@ fn tenants(text: &mut Text, ledger: &Ledger) {
     }
     let mut family = text.family(
         "wasmrun_tenant_dominant_share",
-        Kind::Gauge,
         "The largest part of a resource of the cluster that a tenant uses, as far as this node knows.",
     );
     for tenant in &ledger.tenants {
@@ -328,7 +308,7 @@ fn tenants(text: &mut Text, ledger: &Ledger) {
 }
 
 fn store(text: &mut Text, usage: &Usage) {
-    let gauges = [
+    text.all([
         (
             "wasmrun_store_capacity_bytes",
             "What objects may take in memory.",
@@ -369,15 +349,12 @@ fn store(text: &mut Text, usage: &Usage) {
             "Objects that wait for room in memory.",
             usage.waiting_creates + usage.waiting_restores,
         ),
-    ];
-    for (name, help, value) in gauges {
-        text.one(name, Kind::Gauge, help, value);
-    }
+    ]);
 }
 
 /// Objects that went to disk and came back, and those that found no room.
 fn spilled(text: &mut Text, inner: &Inner, usage: &Usage) {
-    let counts = [
+    text.all([
         (
             "wasmrun_store_spills_total",
             "Objects that were written to disk to make room.",
@@ -408,16 +385,13 @@ fn spilled(text: &mut Text, inner: &Inner, usage: &Usage) {
             "Objects that found no room in time.",
             inner.shared.counters.no_room.get(),
         ),
-    ];
-    for (name, help, count) in counts {
-        text.one(name, Kind::Counter, help, count);
-    }
+    ]);
 }
 
 /// Attempts that have ended, as far as they are remembered.
 fn history(text: &mut Text, inner: &Inner) {
     let history = inner.shared.history.usage();
-    for (name, help, value) in [
+    text.all([
         (
             "wasmrun_history_records",
             "Attempts that have ended and are in the history.",
@@ -433,12 +407,9 @@ fn history(text: &mut Text, inner: &Inner) {
             "What it may take.",
             history.limit_bytes,
         ),
-    ] {
-        text.one(name, Kind::Gauge, help, value);
-    }
+    ]);
     text.one(
         "wasmrun_history_dropped_total",
-        Kind::Counter,
         "Attempts that the history has forgotten for lack of room.",
         history.dropped,
     );
@@ -452,13 +423,11 @@ fn audit(text: &mut Text, inner: &Inner) {
     let audit = inner.audit.usage();
     text.one(
         "wasmrun_audit_lines_total",
-        Kind::Counter,
         "Lines that were written to the audit.",
         audit.written,
     );
     text.one(
         "wasmrun_audit_missed_total",
-        Kind::Counter,
         "Lines that could not be written to the audit.",
         audit.missed,
     );
@@ -480,7 +449,6 @@ fn tenants_stores(text: &mut Text, ledger: &Ledger, usage: &Usage) {
     }
     let mut family = text.family(
         "wasmrun_tenant_store_bytes",
-        Kind::Gauge,
         "What objects of a tenant take at this node, by place: memory or disk.",
     );
     for (tenant, (memory, disk)) in sums {
@@ -492,7 +460,7 @@ fn tenants_stores(text: &mut Text, ledger: &Ledger, usage: &Usage) {
 fn transfers(text: &mut Text, inner: &Inner) {
     let counters = &inner.shared.counters;
     let mut both = |name, help, values: [u64; 2]| {
-        let mut family = text.family(name, Kind::Counter, help);
+        let mut family = text.family(name, help);
         for (direction, value) in ["in", "out"].into_iter().zip(values) {
             family.add(&[("direction", &direction)], value);
         }
@@ -509,11 +477,10 @@ fn transfers(text: &mut Text, inner: &Inner) {
     );
     text.one(
         "wasmrun_transfer_failures_total",
-        Kind::Counter,
         "Transfers to this node that broke or were refused.",
         counters.transfers_failed.get(),
     );
-    let counts = [
+    text.all([
         (
             "wasmrun_module_fetches_total",
             "Modules that were brought here from other nodes: each comes once, and stays in the state folder.",
@@ -524,13 +491,9 @@ fn transfers(text: &mut Text, inner: &Inner) {
             "Their bytes.",
             counters.module_bytes_in.get(),
         ),
-    ];
-    for (name, help, count) in counts {
-        text.one(name, Kind::Counter, help, count);
-    }
+    ]);
     text.one(
         "wasmrun_transfer_changed_total",
-        Kind::Counter,
         "Pieces of objects that came from another node with bytes that have changed since they were made.",
         counters.transfers_changed.get(),
     );
@@ -539,7 +502,7 @@ fn transfers(text: &mut Text, inner: &Inner) {
 fn sandboxes(text: &mut Text, inner: &Inner) {
     let engine = &inner.shared.engine;
     let pool = engine.pool_usage();
-    let gauges = [
+    text.all([
         ("wasmrun_sandboxes", "Sandboxes that exist.", pool.stacks),
         (
             "wasmrun_sandboxes_limit",
@@ -566,10 +529,7 @@ fn sandboxes(text: &mut Text, inner: &Inner) {
             "Memory that guests have as they see it, touched or not.",
             Engine::guest_memory_bytes(),
         ),
-    ];
-    for (name, help, value) in gauges {
-        text.one(name, Kind::Gauge, help, value);
-    }
+    ]);
 }
 
 fn times(text: &mut Text, inner: &Inner) {
@@ -586,7 +546,7 @@ fn times(text: &mut Text, inner: &Inner) {
             times.ran(),
         ),
     ] {
-        let mut family = text.family(name, Kind::Histogram, help);
+        let mut family = text.histogram(name, help);
         buckets(&mut family, &Times::BOUNDS_US, &counts, sum_us);
     }
 }

@@ -2,49 +2,43 @@
 
 use wasmrun_model::fairness::TenantName;
 
-use super::text::{Kind, Text};
+use super::text::Text;
 use crate::serve::ServiceStats;
 
 /// What a request's status begins with.
 const CLASSES: [&str; 5] = ["1xx", "2xx", "3xx", "4xx", "5xx"];
 
 /// What each service has one of.
-type Number = (&'static str, Kind, &'static str, fn(&ServiceStats) -> u64);
+type Number = (&'static str, &'static str, fn(&ServiceStats) -> u64);
 
 const NUMBERS: &[Number] = &[
     (
         "wasmrun_service_refused_total",
-        Kind::Counter,
         "Requests of services that were refused because too many waited, or no node could take them.",
         |it| it.refused,
     ),
     (
         "wasmrun_service_passed_on_total",
-        Kind::Counter,
         "Requests that came to this node and that another one has answered, where they count.",
         |it| it.passed_on,
     ),
     (
         "wasmrun_service_sent_bytes_total",
-        Kind::Counter,
         "Bytes of bodies that services have sent.",
         |it| it.bytes,
     ),
     (
         "wasmrun_service_running",
-        Kind::Gauge,
         "Requests of services that are under way.",
         |it| it.running as u64,
     ),
     (
         "wasmrun_service_waiting",
-        Kind::Gauge,
         "Requests of services that wait for their turn.",
         |it| it.waiting as u64,
     ),
     (
         "wasmrun_service_connections",
-        Kind::Gauge,
         "Clients of services that are connected.",
         |it| it.connections,
     ),
@@ -54,7 +48,6 @@ const NUMBERS: &[Number] = &[
 pub(super) fn add(text: &mut Text, all: &[(TenantName, String, ServiceStats)]) {
     let mut family = text.family(
         "wasmrun_service_requests_total",
-        Kind::Counter,
         "Requests of services that have ended, by route and by how their status begins.",
     );
     for (tenant, name, stats) in all {
@@ -70,15 +63,14 @@ pub(super) fn add(text: &mut Text, all: &[(TenantName, String, ServiceStats)]) {
             }
         }
     }
-    for (name, kind, help, of) in NUMBERS {
-        let mut family = text.family(name, *kind, help);
+    for (name, help, of) in NUMBERS {
+        let mut family = text.family(name, help);
         for (tenant, name, stats) in all {
             family.add(&[("service", name), ("tenant", tenant)], of(stats));
         }
     }
-    let mut family = text.family(
+    let mut family = text.histogram(
         "wasmrun_service_request_duration_seconds",
-        Kind::Histogram,
         "How long requests of services took, from their head to the end of the response.",
     );
     for (tenant, name, stats) in all {

@@ -5,15 +5,6 @@
 
 use std::fmt::{self, Display, Write};
 
-/// What a value does over time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// It only grows while the node runs. Its name ends in `_total`.
-    Counter,
-    Gauge,
-    Histogram,
-}
-
 /// Families of values, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Text(String);
@@ -25,19 +16,22 @@ pub(super) struct Family<'a> {
 }
 
 impl Text {
-    /// Begins a family. All its values come before the next family's. `help` is one line.
-    pub(super) fn family(
-        &mut self,
-        name: &'static str,
-        kind: Kind,
-        help: &'static str,
-    ) -> Family<'_> {
-        debug_assert_eq!(name.ends_with("_total"), kind == Kind::Counter, "{name}");
-        let kind = match kind {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+    /// Begins a family. All its values come before the next family's. Those of a name that ends in `_total` only grow
+    /// while the node runs. `help` is one line.
+    pub(super) fn family(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
+        let kind = match name.ends_with("_total") {
+            true => "counter",
+            false => "gauge",
         };
+        self.begin(name, kind, help)
+    }
+
+    /// The same, of what [`buckets`] adds.
+    pub(super) fn histogram(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
+        self.begin(name, "histogram", help)
+    }
+
+    fn begin(&mut self, name: &'static str, kind: &str, help: &str) -> Family<'_> {
         push(
             &mut self.0,
             format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"),
@@ -49,14 +43,18 @@ impl Text {
     }
 
     /// A family of one value without labels.
-    pub(super) fn one(
+    pub(super) fn one(&mut self, name: &'static str, help: &'static str, value: impl Display) {
+        self.family(name, help).add(&[], value);
+    }
+
+    /// Such families: names, helps and values.
+    pub(super) fn all<V: Display>(
         &mut self,
-        name: &'static str,
-        kind: Kind,
-        help: &'static str,
-        value: impl Display,
+        all: impl IntoIterator<Item = (&'static str, &'static str, V)>,
     ) {
-        self.family(name, kind, help).add(&[], value);
+        for (name, help, value) in all {
+            self.one(name, help, value);
+        }
     }
 
     pub(super) fn into_string(self) -> String {
@@ -133,8 +131,8 @@ mod tests {
     #[test]
     fn families_are_written_as_prometheus_reads_them() {
         let mut text = Text::default();
-        text.one("a_bytes", Kind::Gauge, "What it is.", 7);
-        let mut family = text.family("b_total", Kind::Counter, "How many.");
+        text.one("a_bytes", "What it is.", 7);
+        let mut family = text.family("b_total", "How many.");
         family.add(&[("x", &"1"), ("y", &"a \"b\"\\\nc")], 0.5);
         family.add(&[("x", &2)], 3);
         let expected = "# HELP a_bytes What it is.\n# TYPE a_bytes gauge\na_bytes 7\n\
