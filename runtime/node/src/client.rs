@@ -188,43 +188,10 @@ impl Client {
     }
 
     /// Stores a value: a small one with its handle, others in the node's store. Waits for room there,
-    /// as long as the node says at most. To be awaited where tokio's timers run.
+    /// as long as the node says at most. Blocks this thread.
     ///
     /// # Errors
     /// When there is no room in time, or there never can be.
-    pub async fn put_async<'a>(
-        &self,
-        tenant: &TenantName,
-        value: impl Into<Cow<'a, Encoded>>,
-    ) -> Result<Object, CreateError> {
-        self.put_with_async(tenant, value, &[], &[]).await
-    }
-
-    /// As [`Client::put_async`], of a value that holds the handles of these objects and actors, which it keeps.
-    ///
-    /// # Errors
-    /// As of `put_async`.
-    pub async fn put_with_async<'a>(
-        &self,
-        tenant: &TenantName,
-        value: impl Into<Cow<'a, Encoded>>,
-        objects: &[Object],
-        actors: &[Actor],
-    ) -> Result<Object, CreateError> {
-        let name = self.new_object();
-        let references = references(objects, actors);
-        let keeping = self
-            .0
-            .shared
-            .keep(tenant, name.id, value.into(), references);
-        let value = keeping.await?;
-        Ok(Object(Reference::Put(Arc::new(PutObject { name, value }))))
-    }
-
-    /// As [`Client::put_async`]; blocks this thread.
-    ///
-    /// # Errors
-    /// As of `put_async`.
     ///
     /// # Panics
     /// When it is called in a thread of a tokio runtime.
@@ -233,19 +200,16 @@ impl Client {
         tenant: &TenantName,
         value: impl Into<Cow<'a, Encoded>>,
     ) -> Result<Object, CreateError> {
-        self.0
-            .shared
-            .control
-            .block_on(self.put_async(tenant, value))
+        self.put_with(tenant, value, &[], &[])
     }
 
-    /// As [`Client::put_with_async`]; blocks this thread.
+    /// As [`Client::put`], of a value that holds the handles of these objects and actors, which it keeps.
     ///
     /// # Errors
-    /// As of `put_async`.
+    /// As of `put`.
     ///
     /// # Panics
-    /// When it is called in a thread of a tokio runtime.
+    /// As `put`.
     pub fn put_with<'a>(
         &self,
         tenant: &TenantName,
@@ -253,8 +217,12 @@ impl Client {
         objects: &[Object],
         actors: &[Actor],
     ) -> Result<Object, CreateError> {
-        let putting = self.put_with_async(tenant, value, objects, actors);
-        self.0.shared.control.block_on(putting)
+        let name = self.new_object();
+        let references = references(objects, actors);
+        let shared = &self.0.shared;
+        let keeping = shared.keep(tenant, name.id, value.into(), references);
+        let value = shared.control.block_on(keeping)?;
+        Ok(Object(Reference::Put(Arc::new(PutObject { name, value }))))
     }
 
     /// The name of a value that is about to be stored.
@@ -308,28 +276,20 @@ impl Client {
     }
 
     /// A value in memory: brought here if it is at another node, read back if it is on disk. Waits for room.
-    /// To be awaited where tokio's timers run.
+    /// Blocks this thread.
     ///
     /// # Errors
     /// When no node has it any more and it cannot be reconstructed, or there is no room for it here in time.
-    pub async fn load_async(&self, value: &Value) -> Result<Loaded, LoadError> {
-        value.read().await
-    }
-
-    /// As [`Client::load_async`]; blocks this thread.
-    ///
-    /// # Errors
-    /// As of `load_async`.
     ///
     /// # Panics
     /// When it is called in a thread of a tokio runtime.
     pub fn load(&self, value: &Value) -> Result<Loaded, LoadError> {
-        self.0.shared.control.block_on(self.load_async(value))
+        self.0.shared.control.block_on(value.read())
     }
 
     /// Waits until `count` of the objects are there or have failed, or time is up. The indexes of all
     /// that are by then: maybe more than `count`, maybe fewer.
-    pub async fn wait_async(
+    pub async fn wait(
         &self,
         objects: &[Object],
         count: usize,
@@ -354,22 +314,13 @@ impl Client {
             .collect()
     }
 
-    /// As [`Client::wait_async`]; blocks this thread.
-    ///
-    /// # Panics
-    /// When it is called in a thread of a tokio runtime.
-    pub fn wait(&self, objects: &[Object], count: usize, timeout: Option<Duration>) -> Vec<usize> {
-        let waiting = self.wait_async(objects, count, timeout);
-        self.0.shared.control.block_on(waiting)
-    }
-
     /// Creates an actor. It lives until nobody refers to it: a name does, for as long as this session
     /// goes on. In a cluster this waits for the control store if there is a name, for some seconds at most. To be
     /// awaited where tokio's timers run.
     ///
     /// # Errors
     /// When the arguments do not fit its constructor, the name is taken, or the node does not take it.
-    pub async fn create_actor_async(
+    pub async fn create_actor(
         &self,
         job: &Arc<ActorJob>,
         values: Vec<Argument>,
@@ -385,7 +336,7 @@ impl Client {
             .await
     }
 
-    /// As [`Client::create_actor_async`], by a task that does not live here, and from a state if there is one.
+    /// As [`Client::create_actor`], by a task that does not live here, and from a state if there is one.
     pub(crate) async fn create_actor_as(
         &self,
         id: TaskId,
@@ -429,24 +380,6 @@ impl Client {
         Ok(self.actor(actor))
     }
 
-    /// As [`Client::create_actor_async`]; blocks this thread.
-    ///
-    /// # Errors
-    /// As of `create_actor_async`.
-    ///
-    /// # Panics
-    /// When it is called in a thread of a tokio runtime.
-    pub fn create_actor(
-        &self,
-        job: &Arc<ActorJob>,
-        values: Vec<Argument>,
-        name: Option<String>,
-        listener: Option<Listener>,
-    ) -> Result<Actor, CallError> {
-        let creating = self.create_actor_async(job, values, name, listener);
-        self.0.shared.control.block_on(creating)
-    }
-
     pub(crate) fn actor(&self, actor: ActorRef) -> Actor {
         Actor {
             actor,
@@ -459,25 +392,9 @@ impl Client {
     ///
     /// # Errors
     /// When there is none, or nobody can say.
-    pub async fn find_actor_async(
-        &self,
-        tenant: &TenantName,
-        name: &str,
-    ) -> Result<Actor, FindError> {
+    pub async fn find_actor(&self, tenant: &TenantName, name: &str) -> Result<Actor, FindError> {
         let found = self.0.shared.find_actor(tenant, name).await?;
         Ok(self.actor(found))
-    }
-
-    /// As [`Client::find_actor_async`]; blocks this thread.
-    ///
-    /// # Errors
-    /// As of `find_actor_async`.
-    ///
-    /// # Panics
-    /// When it is called in a thread of a tokio runtime.
-    pub fn find_actor(&self, tenant: &TenantName, name: &str) -> Result<Actor, FindError> {
-        let finding = self.find_actor_async(tenant, name);
-        self.0.shared.control.block_on(finding)
     }
 
     /// What a handle in a value stands for: an object. `None` if the value does not name it.

@@ -13,7 +13,7 @@ use crate::guests::groups::{GROUP_NAME_CHARS as NAME_CHARS, GroupError, NotReady
 
 impl Client {
     /// Begins to reserve the bundles of a group, for tasks and actors of this tenant. It ends with this session.
-    /// One that cannot be had now waits; see [`Client::group_ready_async`].
+    /// One that cannot be had now waits; see [`Client::group_ready`].
     ///
     /// # Errors
     /// When there are too many, or it can never be had and nobody could help.
@@ -45,7 +45,7 @@ impl Client {
     ///
     /// # Errors
     /// When there is no such group (any more), or time is up.
-    pub async fn group_ready_async(
+    pub async fn group_ready(
         &self,
         group: GroupId,
         timeout: Option<Duration>,
@@ -61,17 +61,5 @@ impl Client {
                 }),
             },
         }
-    }
-
-    /// As [`Client::group_ready_async`]; blocks this thread.
-    ///
-    /// # Errors
-    /// As of `group_ready_async`.
-    ///
-    /// # Panics
-    /// When it is called in a thread of a tokio runtime.
-    pub fn group_ready(&self, group: GroupId, timeout: Option<Duration>) -> Result<(), NotReady> {
-        let ready = self.group_ready_async(group, timeout);
-        self.shared().control.block_on(ready)
     }
 }

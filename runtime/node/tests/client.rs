@@ -45,6 +45,12 @@ fn driver_with(cpus: u32) -> Driver {
     }
 }
 
+/// What comes of something that has to be awaited.
+fn wait<T>(what: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(what)
+}
+
 fn number(n: u64) -> Argument {
     encode(&ValueType::U64, &Value::U64(n)).unwrap().into()
 }
@@ -70,7 +76,8 @@ impl Driver {
         };
         let job = Arc::new(ActorJob::new(&self.module, class, options).unwrap());
         let name = name.map(str::to_owned);
-        self.client.create_actor(&job, vec![number(10)], name, None)
+        let creating = self.client.create_actor(&job, vec![number(10)], name, None);
+        wait(creating)
     }
 
     fn number(&self, object: &Object) -> u64 {
@@ -148,10 +155,10 @@ fn a_get_ends_in_time_and_a_failure_says_why() {
     assert_eq!(driver.client.get(&spins, soon), Err(GetError::TimedOut));
     let sum = driver.start("add", vec![number(1), number(2)]);
     let both = [spins.clone(), sum];
-    assert_eq!(driver.client.wait(&both, 1, None), [1]);
-    assert_eq!(driver.client.wait(&both, 2, soon), [1]);
+    assert_eq!(wait(driver.client.wait(&both, 1, None)), [1]);
+    assert_eq!(wait(driver.client.wait(&both, 2, soon)), [1]);
     driver.client.cancel_object(&spins);
-    assert_eq!(driver.client.wait(&both, 2, None), [0, 1]);
+    assert_eq!(wait(driver.client.wait(&both, 2, None)), [0, 1]);
     assert_eq!(driver.error(&spins), TaskError::Cancelled);
     let crashed = driver.start("crash", vec![]);
     let needs_it = driver.start("add", vec![Argument::Object(crashed.clone()), number(1)]);
@@ -199,14 +206,14 @@ fn an_actor_keeps_count_and_is_found_by_its_name() {
     drop(counter);
     // Another session, and an argument that another call makes.
     let other = driver.node.client();
-    let found = other.find_actor(&tenant, "total").unwrap();
+    let found = wait(other.find_actor(&tenant, "total")).unwrap();
     let first = found.call("count", vec![number(0)]).unwrap();
     let second = found.call("count", vec![Argument::Object(first)]).unwrap();
     assert_eq!(driver.number(&second), 220);
     other.kill(&found);
     let late = found.call("count", vec![number(0)]).unwrap();
     assert!(matches!(driver.error(&late), TaskError::ActorDied { .. }));
-    assert!(driver.client.find_actor(&tenant, "total").is_err());
+    assert!(wait(driver.client.find_actor(&tenant, "total")).is_err());
     driver.counter(Some("total"), Wishes::default()).unwrap();
 }
 
@@ -287,12 +294,11 @@ fn a_session_that_ends_leaves_others_actors_alone() {
     let driver = driver();
     let counter = driver.counter(Some("shared"), Wishes::default()).unwrap();
     let other = driver.node.client();
-    let found = other.find_actor(&TenantName::default(), "shared").unwrap();
+    let found = wait(other.find_actor(&TenantName::default(), "shared")).unwrap();
     let first = found.call("count", vec![number(1)]).unwrap();
     assert_eq!(driver.number(&first), 11);
-    let mine = other
-        .create_actor(&counter_job(&driver), vec![number(1)], None, None)
-        .unwrap();
+    let job = counter_job(&driver);
+    let mine = wait(other.create_actor(&job, vec![number(1)], None, None)).unwrap();
     other.cancel_all();
     let late = mine.call("count", vec![number(1)]).unwrap();
     assert!(matches!(

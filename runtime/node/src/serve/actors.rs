@@ -91,9 +91,7 @@ impl Method {
         if let Some(actor) = known.filter(|it| !it.actor.is_over()) {
             return Ok(actor);
         }
-        let found = client
-            .find_actor_async(&self.tenant, &self.actor_name)
-            .await;
+        let found = client.find_actor(&self.tenant, &self.actor_name).await;
         let found = found.map_err(|error| match error {
             FindError::Unknown { .. } => Problem::busy("it is not known where the actor is"),
             FindError::None(_) | FindError::Dead { .. } => {

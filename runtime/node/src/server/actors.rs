@@ -107,7 +107,7 @@ impl Session {
     pub(super) async fn find(&self, name: &str) -> Result<Actor, Refusal> {
         let named = self.inner.shared.names.of_tenant(&self.tenant);
         let by_id = views::one(&self.tenant, name, "actor", named.iter(), |actor| actor.id);
-        match self.client.find_actor_async(&self.tenant, name).await {
+        match self.client.find_actor(&self.tenant, name).await {
             Ok(actor) => Ok(actor),
             // Its id may be meant.
             Err(FindError::None(_) | FindError::Dead { .. }) => match by_id {
@@ -157,7 +157,7 @@ impl Session {
     }
 
     pub(super) async fn kill(&self, name: &str) -> Result<Response, Refusal> {
-        let error = match self.client.find_actor_async(&self.tenant, name).await {
+        let error = match self.client.find_actor(&self.tenant, name).await {
             Ok(actor) => {
                 self.client.kill(&actor);
                 return Ok(Response::Done);

@@ -89,7 +89,7 @@ impl Session {
         };
         let (_, row) = found?;
         let rest = timeout.map(|timeout| timeout.saturating_sub(begun.elapsed()));
-        match self.client.group_ready_async(row.id, rest).await {
+        match self.client.group_ready(row.id, rest).await {
             Ok(()) => Ok(Response::Done),
             Err(why @ NotReady::TimedOut { .. }) => Ok(Response::NotReady(why.to_string())),
             Err(why @ NotReady::Gone(_)) => Err(refusal(RefusalKind::NotFound, why)),

@@ -300,7 +300,7 @@ impl Session {
     ) -> Result<Response, Refusal> {
         let objects = self.resolve_objects(objects)?;
         let (count, timeout) = (count as usize, timeout_ms.map(Duration::from_millis));
-        let ready = self.client.wait_async(&objects, count, timeout).await;
+        let ready = self.client.wait(&objects, count, timeout).await;
         let ready = ready.into_iter().filter_map(|at| u32::try_from(at).ok());
         Ok(Response::Ready(ready.collect()))
     }

@@ -125,7 +125,7 @@ impl Session {
             Err(why) => return self.refuse(id, why).await,
         };
         let timeout = timeout_ms.map(Duration::from_millis);
-        let ready = self.client.wait_async(&objects, objects.len(), timeout);
+        let ready = self.client.wait(&objects, objects.len(), timeout);
         if ready.await.len() < objects.len() {
             return self.out.send(id, Response::TimedOut).await;
         }

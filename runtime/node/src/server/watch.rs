@@ -106,7 +106,7 @@ impl Follower {
             return;
         };
         let objects = std::slice::from_ref(&self.object);
-        self.client.wait_async(objects, 1, None).await;
+        self.client.wait(objects, 1, None).await;
         let report = cell.report().expect("it has ended, and is shared");
         // A client that is gone does not want to know.
         let _ = self.tell(&report).await;

@@ -522,9 +522,7 @@ impl World {
             ..ActorOptions::default()
         };
         let job = Arc::new(ActorJob::new(module, class, options).expect("a job"));
-        let actor = client
-            .create_actor_async(&job, Vec::new(), None, None)
-            .await;
+        let actor = client.create_actor(&job, Vec::new(), None, None).await;
         let actor = actor.expect("it is taken");
         let mut calls = Vec::new();
         for _ in 0..1 + random.below(12) {
