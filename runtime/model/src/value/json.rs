@@ -25,8 +25,8 @@ use serde_json::{Map, Number, Value as Json};
 use super::numbers::{NumberKind, NumberList};
 use super::path::{At, Root};
 use super::text::{
-    Fail, TextError, TextFault, arguments, excerpt, fail, handle, mismatch, mismatch_hint, names,
-    number, out_of_range, unknown_name,
+    Fail, TextError, TextFault, arguments, excerpt, fail, find_name, handle, left_out, mismatch,
+    mismatch_hint, names, number, out_of_range,
 };
 use super::types::{FunctionType, ValueType};
 use super::value::{TypeError, Value};
@@ -229,10 +229,8 @@ fn read(ty: &ValueType, json: &Json) -> Result<Value, Fail> {
         }
         (ValueType::Variant(_), json) => read_variant(ty, json),
         (ValueType::Enum(names), Json::String(name)) => {
-            match names.cases.iter().position(|case| **case == **name) {
-                Some(case) => Ok(Value::Enum(case as u32)),
-                None => unknown_name("case", name, names.cases.iter()),
-            }
+            let case = find_name("case", name, names.cases.iter())?;
+            Ok(Value::Enum(case as u32))
         }
         (ValueType::Flags(_), Json::Array(items)) => read_flags(ty, items),
         (ty, json) => mismatch(ty, found(json)),
@@ -277,19 +275,12 @@ fn read_fields(
     let mut values = Vec::with_capacity(fields.len());
     let mut used = 0;
     for (name, ty) in fields {
-        values.push(match (given.get(&**name), ty) {
-            (Some(json), _) => {
+        values.push(match given.get(&**name) {
+            Some(json) => {
                 used += 1;
                 read(ty, json).at_name(name)?
             }
-            (None, ValueType::Option(_)) => Value::Option(None),
-            (None, _) => {
-                let name = name.to_string();
-                return fail(TextFault::MissingField {
-                    name,
-                    ty: excerpt(ty),
-                });
-            }
+            None => left_out(name, ty)?,
         });
     }
     if used == given.len() {
@@ -313,9 +304,7 @@ fn read_variant(ty: &ValueType, json: &Json) -> Result<Value, Fail> {
         (_, Some((name, payload))) => (name, Some(payload)),
         _ => return mismatch_hint(ty, r#""case" or {"case": payload}"#, found(json)),
     };
-    let Some(case) = variant.cases.iter().position(|(name, _)| **name == *found) else {
-        return unknown_name("case", found, variant.cases.iter().map(|(name, _)| name));
-    };
+    let case = find_name("case", found, variant.cases.iter().map(|(name, _)| name))?;
     let (name, ty) = &variant.cases[case];
     let payload = match (ty, payload) {
         (None, None) => None,
@@ -360,14 +349,12 @@ fn read_flags(ty: &ValueType, items: &[Json]) -> Result<Value, Fail> {
         let Json::String(name) = item else {
             return mismatch_hint(ty, "an array of strings", found(item)).at_index(index);
         };
-        match names.flags.iter().position(|flag| **flag == **name) {
-            None => return unknown_name("flag", name, names.flags.iter()).at_index(index),
-            Some(flag) if set[flag] => {
-                let name = name.clone();
-                return fail(TextFault::DuplicateFlag { name }).at_index(index);
-            }
-            Some(flag) => set[flag] = true,
+        let flag = find_name("flag", name, names.flags.iter()).at_index(index)?;
+        if set[flag] {
+            let name = name.clone();
+            return fail(TextFault::DuplicateFlag { name }).at_index(index);
         }
+        set[flag] = true;
     }
     Ok(Value::Flags(set))
 }

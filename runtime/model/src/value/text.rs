@@ -191,16 +191,31 @@ pub(crate) fn names<'a>(names: impl Iterator<Item = &'a Arc<str>>) -> String {
     text
 }
 
-pub(super) fn unknown_name<'a, T>(
+/// Which of these has this name.
+pub(super) fn find_name<'a>(
     what: &'static str,
     found: &str,
-    known: impl Iterator<Item = &'a Arc<str>>,
-) -> Result<T, Fail> {
-    fail(TextFault::UnknownName {
-        what,
-        found: excerpt(&found),
-        known: names(known),
-    })
+    known: impl Iterator<Item = &'a Arc<str>> + Clone,
+) -> Result<usize, Fail> {
+    match known.clone().position(|name| **name == *found) {
+        Some(at) => Ok(at),
+        None => fail(TextFault::UnknownName {
+            what,
+            found: excerpt(&found),
+            known: names(known),
+        }),
+    }
+}
+
+/// What a field is that is left out: an option may be.
+pub(super) fn left_out(name: &str, ty: &ValueType) -> Result<Value, Fail> {
+    match ty {
+        ValueType::Option(_) => Ok(Value::Option(None)),
+        ty => fail(TextFault::MissingField {
+            name: name.to_owned(),
+            ty: excerpt(ty),
+        }),
+    }
 }
 
 /// A number of the given kind from its text; `nan`, `inf` and `-inf` for floats.

@@ -9,8 +9,8 @@ use wasm_wave::untyped::{UntypedFuncCall, UntypedValue};
 use super::super::numbers::NumberList;
 use super::super::path::At;
 use super::super::text::{
-    Fail, TextError, TextFault, arguments, excerpt, fail, mismatch, mismatch_hint, names, number,
-    unknown_name,
+    Fail, TextError, TextFault, arguments, excerpt, fail, find_name, left_out, mismatch,
+    mismatch_hint, names, number,
 };
 use super::TEXT_MAX_BYTES;
 use crate::value::{FunctionType, Handle, HandleKind, Value, ValueType};
@@ -306,10 +306,8 @@ impl<'s> Walk<'s> {
                 let Ok((found, payload)) = node.as_variant(self.source) else {
                     return self.not_a_name(ty, node);
                 };
-                let case = variant.cases.iter().position(|(name, _)| **name == *found);
-                let Some(case) = case else {
-                    return unknown_name("case", found, variant.cases.iter().map(|(name, _)| name));
-                };
+                let names = variant.cases.iter().map(|(name, _)| name);
+                let case = find_name("case", found, names)?;
                 let payload = self.payload(found, variant.cases[case].1.as_ref(), payload)?;
                 Ok(Value::Variant(case as u32, payload))
             }
@@ -317,10 +315,8 @@ impl<'s> Walk<'s> {
                 let Ok(found) = node.as_enum(self.source) else {
                     return self.not_a_name(ty, node);
                 };
-                match names.cases.iter().position(|name| **name == *found) {
-                    Some(case) => Ok(Value::Enum(case as u32)),
-                    None => unknown_name("case", found, names.cases.iter()),
-                }
+                let case = find_name("case", found, names.cases.iter())?;
+                Ok(Value::Enum(case as u32))
             }
             ValueType::Flags(flags) => {
                 let Ok(found) = node.as_flags(self.source) else {
@@ -329,10 +325,7 @@ impl<'s> Walk<'s> {
                 let mut set = vec![false; flags.flags.len()];
                 for name in found {
                     let name = name.strip_prefix('%').unwrap_or(name);
-                    match flags.flags.iter().position(|flag| **flag == *name) {
-                        Some(flag) => set[flag] = true,
-                        None => return unknown_name("flag", name, flags.flags.iter()),
-                    }
+                    set[find_name("flag", name, flags.flags.iter())?] = true;
                 }
                 Ok(Value::Flags(set))
             }
@@ -377,16 +370,9 @@ impl<'s> Walk<'s> {
         };
         let mut values = Vec::with_capacity(record.fields.len());
         for (name, ty) in &record.fields {
-            values.push(match (given.remove(&**name), ty) {
-                (Some(node), _) => self.value(ty, node).at_name(name)?,
-                (None, ValueType::Option(_)) => Value::Option(None),
-                (None, _) => {
-                    let name = name.to_string();
-                    return fail(TextFault::MissingField {
-                        name,
-                        ty: excerpt(ty),
-                    });
-                }
+            values.push(match given.remove(&**name) {
+                Some(node) => self.value(ty, node).at_name(name)?,
+                None => left_out(name, ty)?,
             });
         }
         match given.first_key_value() {
