@@ -3,9 +3,10 @@
 //! `WASMRUN_SEEDS` is how many seeds are tried (150), `WASMRUN_SEED` the first; one seed alone (`WASMRUN_SEEDS=1`)
 //! prints its trace. Tests of which a seed takes longer try fewer of them, in proportion.
 
+#[path = "../seeds/mod.rs"]
+mod seeds;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use wasmrun_model::gossip::{Input, MAX_BODY_BYTES, MAX_MESSAGE_BYTES, Message};
@@ -22,32 +23,12 @@ const BAD: Faults = Faults {
 
 const NOTICE: Duration = Duration::from_secs(3);
 
-fn number(name: &str) -> Option<u64> {
-    let text = std::env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is a number, not '{text}'")),
-    )
-}
-
 /// How many seeds are tried if nobody says how many.
 const SEEDS: u64 = 150;
 
 /// Tries many seeds, `usually` so many. What tries one is told whether it is the only one.
 fn explore(usually: u64, test: &str, one: impl Fn(u64, bool)) {
-    let first = number("WASMRUN_SEED");
-    let seeds = number("WASMRUN_SEEDS").unwrap_or(if first.is_some() { 1 } else { SEEDS });
-    let seeds = (seeds * usually).div_ceil(SEEDS);
-    let first = first.unwrap_or(1);
-    for seed in first..first + seeds {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| one(seed, seeds == 1))) {
-            eprintln!(
-                "seed {seed} fails; replay it with\n    WASMRUN_SEED={seed} cargo test -p \
-                 wasmrun-model --test gossip {test}"
-            );
-            std::panic::resume_unwind(panic);
-        }
-    }
+    seeds::explore((usually, SEEDS), &format!("gossip {test}"), one);
 }
 
 fn some_node(world: &mut World) -> Option<NodeId> {
