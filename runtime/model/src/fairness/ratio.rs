@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use crate::resource::Amount;
+use crate::resource::{Amount, gcd};
 
 use super::weight::Weight;
 
@@ -112,13 +112,6 @@ impl Scale {
             divide: weights / common,
         }
     }
-}
-
-fn gcd(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a
 }
 
 impl fmt::Display for Ratio {

@@ -172,7 +172,8 @@ fn parse_scaled(number: &str, bytes: u64, whole: &str) -> Result<Amount, ParseAm
         .ok_or_else(|| ParseAmountError::TooLarge { text: text() })
 }
 
-fn gcd(mut a: u128, mut b: u128) -> u128 {
+/// The greatest common divisor.
+pub(crate) fn gcd(mut a: u128, mut b: u128) -> u128 {
     while b != 0 {
         (a, b) = (b, a % b);
     }

@@ -39,6 +39,7 @@ mod share;
 pub use allocation::{Allocation, Holding, PoolAllocation};
 pub use amount::Amount;
 pub use amount_text::ParseAmountError;
+pub(crate) use amount_text::gcd;
 pub use bundle::Bundle;
 pub use fit::{AcquireError, Fit, Infeasibility, PoolReport, Shortage};
 pub use groups::{Groups, GroupsError};

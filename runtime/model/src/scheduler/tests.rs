@@ -51,6 +51,14 @@ fn actor_id(at: u8) -> ActorId {
     ActorId::from_bytes([at; 16])
 }
 
+fn settled(at: u8, attempt: u32, outcome: super::Outcome) -> Message {
+    Message::Settled {
+        task: task_id(at),
+        attempt: Attempt::new(0, attempt),
+        outcome,
+    }
+}
+
 fn request(json: &str) -> Request {
     serde_json::from_str(json).expect("a request")
 }

@@ -274,14 +274,6 @@ fn a_call_that_is_reconstructed_keeps_its_place() {
     assert_eq!(it.phase(2), Phase::Dispatching);
 }
 
-fn settled(at: u8, attempt: u32, outcome: Outcome) -> Message {
-    Message::Settled {
-        task: task_id(at),
-        attempt: Attempt::new(0, attempt),
-        outcome,
-    }
-}
-
 #[test]
 fn a_generation_on_another_node_ends_and_another_follows_or_does_not() {
     for will_restart in [true, false] {

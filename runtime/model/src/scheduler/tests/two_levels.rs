@@ -6,14 +6,6 @@ use crate::scheduler::Outcome;
 
 const ONE: &str = r#"{"CPU": 1}"#;
 
-fn settled(at: u8, attempt: u32, outcome: Outcome) -> Message {
-    Message::Settled {
-        task: task_id(at),
-        attempt: Attempt::new(0, attempt),
-        outcome,
-    }
-}
-
 fn place(spec: TaskSpec, attempt: u32, hops: u8) -> Message {
     Message::Place {
         spec,
