@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use rustix::process::Pid;
 use wasmrun_tests::assert_says;
 
-use crate::cluster::Member;
+use crate::cluster::{Member, wait_for_rest};
 use crate::faults::eventually;
 use crate::metrics::{self, Scrape};
 use crate::spread::call;
@@ -120,9 +120,7 @@ fn bytes_that_changed_where_they_lay_are_counted_and_come_from_another_node() {
     assert_eq!(made.changed(), [0.0, 1.0]);
     let delete = ["object", "delete", &made.id];
     made.members[0].command(&delete).ok();
-    for member in &made.members {
-        member.wait_for_rest();
-    }
+    wait_for_rest(&made.members);
     let said = made.members[2].stop().stderr;
     assert_says(
         &said,
@@ -145,9 +143,7 @@ fn what_changed_where_its_only_copy_lay_is_made_again_there() {
     assert!(changed >= 1.0, "it was not read from there");
     let [a, b, _] = &mut made.members;
     a.command(&["object", "delete", &made.id]).ok();
-    for member in [&*a, &*b] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&*a, &*b]);
     let said = b.stop().stderr;
     assert_says(
         &said,

@@ -2,7 +2,7 @@
 
 use wasmrun_tests::{Stream, Wasmrun, assert_says};
 
-use crate::cluster::Member;
+use crate::cluster::{Member, wait_for_rest};
 use crate::spread::call;
 
 const CIRCLE: &str = "tasks wait for each other in a circle: ";
@@ -56,9 +56,7 @@ fn a_circle_through_two_nodes_is_told_with_all_who_are_in_it() {
         }
     }
     // What was told is over, and nothing is left of it.
-    for member in [&a, &b] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&a, &b]);
 }
 
 #[test]
@@ -159,9 +157,7 @@ fn recursion_that_fills_all_nodes_is_told_with_who_waits_for_whom() {
                 assert!(said.contains(part), "{part}: {said}");
             }
         }
-        for member in [&a, &b] {
-            member.wait_for_rest();
-        }
+        wait_for_rest([&a, &b]);
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use wasmrun_tests::assert_says;
 
-use crate::cluster::Member;
+use crate::cluster::{Member, wait_for_rest};
 use crate::elsewhere::{Client, Cluster};
 
 /// The clients that a node lists, with this value in this field.
@@ -84,9 +84,7 @@ fn who_is_revoked_is_let_in_at_no_node_and_others_are() {
     let (_, again) = named(&cluster, "ci");
     assert_ne!(again, id);
     assert_eq!(listed(&other, "name=ci").len(), 2);
-    for member in [&cluster.head, &other] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&cluster.head, &other]);
 }
 
 #[test]

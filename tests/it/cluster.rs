@@ -178,6 +178,14 @@ impl Member {
     }
 }
 
+/// Waits until these nodes have nothing left of anybody.
+#[track_caller]
+pub(crate) fn wait_for_rest<'a>(members: impl IntoIterator<Item = &'a Member>) {
+    for member in members {
+        member.wait_for_rest();
+    }
+}
+
 #[test]
 fn nodes_find_each_other_and_see_who_dies_and_comes_back() {
     let (head, token) = Member::head("a");

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value as Json;
 use wasmrun_tests::{Stream, Wasmrun, assert_says, guest};
 
-use crate::cluster::Member;
+use crate::cluster::{Member, wait_for_rest};
 use crate::node::Node;
 use crate::spread::{Three, call};
 
@@ -116,9 +116,7 @@ fn each_bundle_of_a_strict_spread_is_on_a_node_of_its_own() {
     let refused = other.args(["--tenant", "other"]).fails(2);
     assert_says(&refused, &["there is no placement group"]);
     remove(&three.b, &group);
-    for member in [&three.a, &three.b, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b, &three.c]);
     let dead = three.a.command(&["actor", "call", "t", "place()"]).run();
     assert_ne!(dead.code, Some(0), "{dead}");
 }
@@ -147,9 +145,7 @@ fn all_bundles_of_a_strict_pack_are_on_one_node() {
         .fails(3);
     assert_says(&much, &["can ever hold this task", "one bundle has"]);
     remove(&three.c, &group);
-    for member in [&three.a, &three.b, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b, &three.c]);
 }
 
 #[test]
@@ -194,9 +190,7 @@ fn a_group_that_cannot_be_had_says_why_and_what_waits_for_it_does_too() {
             break;
         }
     }
-    for member in [&three.a, &three.b, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b, &three.c]);
 }
 
 #[test]
@@ -213,9 +207,7 @@ fn what_runs_in_a_group_that_is_removed_is_killed() {
         assert_eq!(ended.code, Some(5), "{ended}");
         assert_says(&ended.stderr, &["placement group ", " was removed"]);
     }
-    for member in [&three.a, &three.b, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b, &three.c]);
     assert!(row(&three.b, &group).is_none());
     // Nobody finds it any more.
     let late = three.b.command(&["group", "ready", &group]).fails(2);
@@ -258,9 +250,7 @@ fn a_bundle_of_a_lost_node_is_reserved_on_another() {
     running.signal(Signal::INT);
     running.end();
     remove(left, &group);
-    for member in [&three.a, left] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, left]);
 }
 
 #[test]
@@ -287,9 +277,7 @@ fn the_bundles_of_a_lost_owner_are_given_back() {
         &ended.stderr,
         &["placement group ", "the node that owned it is lost"],
     );
-    for member in [&three.a, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
     assert!(row(&three.a, &group).is_none());
 }
 
@@ -316,9 +304,7 @@ fn of_two_groups_that_do_not_fit_together_one_waits_for_the_other() {
     running.end();
     ready(&three.a, second);
     remove(&three.a, second);
-    for member in [&three.a, &three.b, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b, &three.c]);
 }
 
 #[test]
@@ -338,9 +324,7 @@ fn a_group_ends_with_the_command_that_keeps_it() {
             break;
         }
     }
-    for member in [&three.a, &three.b, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b, &three.c]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use wasmrun_tests::{Stream, assert_says, guest};
 
-use crate::cluster::Member;
+use crate::cluster::{Member, wait_for_rest};
 use crate::spread::{Three, call};
 
 /// What is said at a node when another one is killed as soon as something was made there.
@@ -31,9 +31,7 @@ fn what_a_deterministic_actor_made_is_made_again() {
             said,
             format!("ok([200320010.5, 200300010.5, 20010, {next}])\n")
         );
-        for member in [&three.a, &three.c] {
-            member.wait_for_rest();
-        }
+        wait_for_rest([&three.a, &three.c]);
     }
 }
 
@@ -50,9 +48,7 @@ fn what_another_actor_made_is_lost_and_the_error_says_where_and_why() {
             "is not declared deterministic",
         ],
     );
-    for member in [&three.a, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 #[test]
@@ -93,9 +89,7 @@ fn what_a_node_has_that_does_not_answer_is_waited_for() {
     let ended = reading.end();
     assert_eq!(ended.stdout_text(), "ok(4999950000)\n", "{ended}");
     a.command(&["actor", "kill", "go"]).ok();
-    for member in [&a, &b] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&a, &b]);
 }
 
 #[test]
@@ -126,7 +120,5 @@ fn what_is_kept_to_make_results_again_has_a_limit() {
             ", 1000000))",
         ],
     );
-    for member in [&three.a, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }

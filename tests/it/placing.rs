@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use wasmrun_tests::{Stream, assert_says, guest};
 
 use crate::anywhere::{cluster, detached, rows, wait_for};
-use crate::cluster::Member;
+use crate::cluster::{Member, wait_for_rest};
 use crate::faults::eventually;
 use crate::spread::call;
 
@@ -199,9 +199,7 @@ fn a_task_goes_where_its_large_arguments_are() {
         let full = call(at, r#"follows("b", 20000, true)"#).args(["--strategy", "node:a"]);
         assert_eq!(full.ok(), "ok(\"a\")\n");
     }
-    for at in &members {
-        at.wait_for_rest();
-    }
+    wait_for_rest(&members);
 }
 
 #[test]
@@ -292,9 +290,7 @@ fn a_tenant_s_share_is_of_all_nodes() {
     for (tenant, task) in &waiting {
         a.command(&["cancel", task, "--tenant", tenant]).ok();
     }
-    for at in [a, b] {
-        at.wait_for_rest();
-    }
+    wait_for_rest([a, b]);
 }
 
 /// What tasks hold that run: of each GPU of each node, in ten-thousandths.
@@ -361,9 +357,7 @@ fn no_part_of_a_gpu_is_given_twice_on_several_nodes() {
             waiting.remove(&id);
         }
     }
-    for at in [&a, &b] {
-        at.wait_for_rest();
-    }
+    wait_for_rest([&a, &b]);
 }
 
 #[test]
@@ -448,9 +442,7 @@ fn spread_is_even() {
         assert!(places.values().all(|count| *count == 3), "{places:?}");
         tasks.iter().for_each(|task| cancel(at, task));
     }
-    for at in &members {
-        at.wait_for_rest();
-    }
+    wait_for_rest(&members);
 }
 
 /// Also though each has memory, as every sandbox has.

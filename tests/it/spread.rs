@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use wasmrun_tests::{Ended, Stream, Wasmrun, assert_says, guest};
 
-use crate::cluster::Member;
+use crate::cluster::{Member, wait_for_rest};
 
 /// Three nodes that see each other.
 pub(crate) struct Three {
@@ -64,9 +64,7 @@ fn tasks_run_where_they_are_wanted_and_their_objects_follow() {
         on(&three.a, "c", handed_on).stdout_text(),
         "ok(5000000000)\n"
     );
-    for member in [&three.a, &three.b, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b, &three.c]);
 }
 
 #[test]
@@ -141,9 +139,7 @@ fn a_cancelled_task_stops_on_its_node() {
     }
     spinning.signal(Signal::INT);
     assert_eq!(spinning.end().code, Some(130));
-    for member in [&three.a, &three.b] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b]);
 }
 
 #[test]
@@ -154,9 +150,7 @@ fn what_a_lost_node_had_made_is_made_again() {
     three.b.kill();
     let ended = running.end();
     assert_eq!(ended.stdout_text(), "ok(5000250000)\n", "{ended}");
-    for member in [&three.a, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 #[test]
@@ -175,9 +169,7 @@ fn actors_live_on_other_nodes_and_are_called_from_all() {
         assert_eq!(adopted, format!("ok((\"{other}\", 1))\n"));
     }
     // Nobody refers to them any more: they are gone, and nothing of them is held.
-    for member in [&three.a, &three.b, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b, &three.c]);
 }
 
 #[test]
@@ -205,9 +197,7 @@ fn actors_on_other_nodes_die_and_live_again_as_they_do_on_this_one() {
     for said in [&there[6], &there[7]] {
         assert_says(said, &["was ended"]);
     }
-    for member in [&three.a, &three.b, &three.c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b, &three.c]);
 }
 
 #[test]
@@ -223,9 +213,7 @@ fn an_actor_whose_node_is_lost_goes_on_elsewhere_from_its_last_state() {
         let may_lag = if ballast > 0 { 3 } else { 0 };
         let mut all = (0..=may_lag).map(|lag| format!("ok((10, {}, true))\n", 11 - lag));
         assert!(all.any(|said| said == ended.stdout_text()), "{ended}");
-        for member in [&three.a, &three.c] {
-            member.wait_for_rest();
-        }
+        wait_for_rest([&three.a, &three.c]);
     }
 }
 
@@ -239,8 +227,6 @@ fn an_actor_ends_with_the_node_that_owns_it() {
         three.b.kill();
         let ended = held.end();
         assert_says(&ended.stdout_text(), &["has died"]);
-        for member in [&three.a, &three.c] {
-            member.wait_for_rest();
-        }
+        wait_for_rest([&three.a, &three.c]);
     }
 }

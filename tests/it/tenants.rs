@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use serde_json::{Value as Json, json};
 use wasmrun_tests::{Wasmrun, assert_says, guest};
 
-use crate::cluster::Member;
+use crate::cluster::{Member, wait_for_rest};
 use crate::faults::eventually;
 use crate::node::Node;
 
@@ -217,9 +217,7 @@ fn what_is_set_outlives_the_head_and_reaches_who_comes_later() {
     }
     c.command(&["tenant", "remove", "red"]).ok();
     wait_until_known(&[&a, &b, &c], "red", "1", &json!({}));
-    for member in [&a, &b, &c] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&a, &b, &c]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use wasmrun_tests::{assert_says, guest};
 
-use crate::cluster::Member;
+use crate::cluster::{Member, wait_for_rest};
 
 /// All that writes to the control store or reads it for somebody who waits.
 const ASKED: [&[&str]; 9] = [
@@ -47,7 +47,5 @@ fn operators_hear_soon_that_the_head_does_not_answer() {
     // All was refused, so nothing is left of it, also once it could be done.
     head.start(&["--head", "--listen", address]);
     other.wait_for_incarnation("n1", 2);
-    for member in [&head, &other] {
-        member.wait_for_rest();
-    }
+    wait_for_rest([&head, &other]);
 }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use wasmrun_tests::{assert_says, scratch, skipped};
 
 use super::links::REQUIRED;
-use super::world::{Node, Three, Tree};
+use super::world::{Node, Three, Tree, wait_for_rest};
 
 /// A disk of a few MiB.
 struct SmallDisk {
@@ -117,9 +117,7 @@ fn a_full_disk_under_the_control_store_costs_what_cannot_be_kept_only() {
     let mut d = Node::new("d");
     d.start(&["--join", &token]);
     three.b.wait_for("d", "alive");
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
     for name in ["b", "c"] {
         assert_eq!(three.a.sees(name).expect("it lives")["incarnation"], 1);
     }
@@ -145,7 +143,5 @@ fn a_disk_that_is_full_for_a_while_needs_no_restart() {
     b.start(&["--join", &token]);
     head.wait_for("b", "alive");
     head.token(&[]);
-    for node in [&head, &b] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&head, &b]);
 }

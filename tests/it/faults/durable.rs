@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value as Json;
 use wasmrun_tests::{Running, Stream, assert_says, guest};
 
-use super::world::{Node, Three, eventually};
+use super::world::{Node, Three, eventually, wait_for_rest};
 
 /// Submits a function of the fixture so that it outlives its client. Its id.
 pub(super) fn detached(at: &Node, call: &str) -> String {
@@ -202,9 +202,7 @@ fn a_thousand_tasks_end_once_each_when_their_node_is_killed() {
             .collect();
         assert!(ids.iter().all(|id| listed.contains_key(id)));
     }
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 #[test]
@@ -343,9 +341,7 @@ fn an_actor_with_restarts_lives_on_with_its_state_when_the_node_that_created_it_
         assert_eq!(job_of_actor(node), job);
     }
     three.c.command(&["actor", "kill", "total"]).ok();
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
     // Its name is free.
     let create = three.c.command(&["actor", "create"]).arg(guest("graph"));
     create
@@ -363,9 +359,7 @@ fn what_an_actor_came_to_is_kept_when_its_node_stops() {
     assert_eq!(three.b.stopped().code, Some(0));
     assert_eq!(add(&three.a, 1), "17\n");
     three.a.command(&["actor", "kill", "total"]).ok();
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 #[test]
@@ -413,9 +407,7 @@ fn an_actor_whose_creator_was_frozen_lives_once() {
         assert_ne!(home_of_actor(node), "b");
     }
     three.b.command(&["actor", "kill", "total"]).ok();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 #[test]
@@ -443,7 +435,5 @@ fn who_submits_what_cannot_be_kept_is_told_why() {
         wait_for(&three.b, task, "finished");
     }
     three.b.command(&["object", "delete", large.trim()]).ok();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }

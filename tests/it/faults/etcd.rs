@@ -15,7 +15,7 @@ use wasmrun_tests::{assert_says, guest, scratch, skipped};
 use super::detached::{Detached, answers, ask};
 use super::durable::{detached, result, rows, wait_for};
 use super::way::{State, Way};
-use super::world::{Node, Three, Tree, address, eventually};
+use super::world::{Node, Three, Tree, address, eventually, rest_without_failures, wait_for_rest};
 
 /// How long it is away: several times what a lease lives.
 const AWAY: Duration = Duration::from_secs(10);
@@ -121,10 +121,7 @@ fn etcd_that_is_away_for_ten_seconds_is_not_missed_by_work() {
     second.ends_well();
     etcd.start_again();
     three.meet();
-    for node in three.all() {
-        node.wait_for_rest();
-        assert_eq!(node.ended("failed"), 0);
-    }
+    rest_without_failures(three.all());
     // Nobody was counted as dead.
     for name in ["a", "b", "c"] {
         assert_eq!(three.a.sees(name).expect("it lives")["incarnation"], 1);
@@ -256,10 +253,7 @@ fn with_etcd_the_head_may_die_for_good() {
     three.a.kill();
     tree.ends_well();
     three.b.wait_for("a", "dead");
-    for node in [&three.b, &three.c] {
-        node.wait_for_rest();
-        assert_eq!(node.ended("failed"), 0);
-    }
+    rest_without_failures([&three.b, &three.c]);
     let said = three.b.command(&["node", "token", "create"]).fails(5);
     assert_says(&said, &["the head is not there now"]);
     // What tenants are due needs no head.
@@ -296,9 +290,7 @@ fn with_etcd_a_detached_group_outlives_the_head_that_created_it() {
         ready.ok();
     }
     three.c.command(&["group", "remove", &group]).ok();
-    for node in [&three.b, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.b, &three.c]);
 }
 
 #[test]

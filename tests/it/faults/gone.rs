@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use wasmrun_tests::Stream;
 
-use super::world::{Three, eventually};
+use super::world::{Three, eventually, wait_for_rest};
 
 #[test]
 fn all_that_a_vanished_client_had_started_ends_everywhere() {
@@ -14,9 +14,7 @@ fn all_that_a_vanished_client_had_started_ends_everywhere() {
     }
     growing.signal(Signal::KILL);
     growing.end();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 #[test]
@@ -35,9 +33,7 @@ fn what_is_detached_goes_on_without_its_client() {
     let given = three.b.command(&["object", "get", id]).ok();
     assert_eq!(given, "ok([60, 0])\n");
     // Its result is kept, and nothing else.
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 #[test]
@@ -51,9 +47,7 @@ fn what_a_task_left_behind_ends_with_it_on_every_node() {
     }
     orphans.signal(Signal::INT);
     orphans.end();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 #[test]
@@ -79,9 +73,7 @@ fn cancelling_a_task_reaches_what_its_children_left_behind() {
             node.wait_for_running("spin");
         }
         three.c.command(&["cancel", root]).ok();
-        for node in three.all() {
-            node.wait_for_rest();
-        }
+        wait_for_rest(three.all());
         let task = three.b.command(&["get", root]).json(0);
         assert_eq!(task["state"], "cancelled", "{task}");
     }
@@ -97,9 +89,7 @@ fn what_a_task_left_behind_ends_with_the_node_of_its_driver() {
     }
     three.c.kill();
     orphans.end();
-    for node in [&three.a, &three.b] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b]);
 }
 
 #[test]
@@ -110,7 +100,5 @@ fn what_was_given_away_can_be_cancelled_where_it_is() {
         let call = format!(r#"cancelled("{owner}", "{runner}", "{canceller}")"#);
         assert_eq!(three.a.call(&call).ok(), "ok(true)\n");
     }
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }

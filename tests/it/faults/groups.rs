@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::Value as Json;
 use wasmrun_tests::{Running, Wasmrun, assert_says, guest};
 
-use super::world::{Node, Three, eventually};
+use super::world::{Node, Three, eventually, wait_for_rest};
 
 /// A detached group with a bundle for each node, if they have room. Its id.
 fn create(at: &Node, name: &str) -> String {
@@ -418,7 +418,5 @@ fn a_group_that_is_created_while_the_control_store_is_away_says_so() {
         let id = row["id"].as_str().expect("an id");
         three.a.command(&["group", "remove", id]).ok();
     }
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }

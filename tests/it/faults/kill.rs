@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use wasmrun_tests::Stream;
 
-use super::world::{Three, Tree};
+use super::world::{Three, Tree, rest_without_failures, wait_for_rest};
 
 /// Longer than a lease lives.
 const FROZEN: Duration = Duration::from_secs(6);
@@ -19,10 +19,7 @@ fn a_worker_that_is_killed_under_load_costs_time_only() {
     three.b.kill();
     tree.ends_well();
     three.a.wait_for("b", "dead");
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-        assert_eq!(node.ended("failed"), 0);
-    }
+    rest_without_failures([&three.a, &three.c]);
     // Whoever reads a log hears which one it was.
     for node in [&mut three.a, &mut three.c] {
         node.wait_for_log(&[" a node has left or is lost", " name=b"]);
@@ -36,10 +33,7 @@ fn a_worker_of_another_nodes_driver_is_killed() {
     tree.wait_until_at("b", 79);
     three.b.kill();
     tree.ends_well();
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-        assert_eq!(node.ended("failed"), 0);
-    }
+    rest_without_failures([&three.a, &three.c]);
 }
 
 #[test]
@@ -53,10 +47,7 @@ fn a_head_that_is_killed_and_started_again_under_load_costs_time_only() {
     three.a.start(&["--head"]);
     tree.ends_well();
     three.meet();
-    for node in three.all() {
-        node.wait_for_rest();
-        assert_eq!(node.ended("failed"), 0);
-    }
+    rest_without_failures(three.all());
     // With what was in its store.
     assert_eq!(three.c.sees("a").expect("the head")["incarnation"], 2);
     assert_eq!(three.a.sees("c").expect("a member")["incarnation"], 1);
@@ -78,9 +69,7 @@ fn when_the_driver_s_node_is_killed_all_that_it_had_started_ends() {
     three.c.start(&["--join"]);
     three.meet();
     Tree::start(&three.c).ends_well();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 /// A node that does nothing for longer than its lease lives, and then goes on as if nothing had been.
@@ -98,10 +87,7 @@ fn frozen(driver: &str, frozen: &str) {
     three.node_mut(frozen).running().signal(Signal::CONT);
     tree.ends_well();
     three.meet();
-    for node in three.all() {
-        node.wait_for_rest();
-        assert_eq!(node.ended("failed"), 0);
-    }
+    rest_without_failures(three.all());
 }
 
 #[test]
@@ -134,8 +120,5 @@ fn results_on_a_frozen_head_are_reconstructed() {
     let ended = tree.end();
     assert_eq!(ended.stdout_text(), "ok([80, 0])\n", "{ended}");
     three.meet();
-    for node in three.all() {
-        node.wait_for_rest();
-        assert_eq!(node.ended("failed"), 0);
-    }
+    rest_without_failures(three.all());
 }

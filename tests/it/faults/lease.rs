@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use wasmrun_tests::{assert_says, guest};
 
-use super::world::{Three, eventually};
+use super::world::{Three, eventually, wait_for_rest};
 
 /// Its owner may take it for dead and have the actor live elsewhere: so it does nothing until that is settled.
 #[test]
@@ -42,9 +42,7 @@ fn a_node_that_cannot_confirm_its_lease_pauses_its_actors() {
     assert_eq!(next().ok(), "3\n");
     let kill = three.b.command(&["actor", "kill", "t"]);
     kill.ok();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 /// A node that finds that it was declared dead takes all others for dead, until it sees them again.
@@ -84,7 +82,5 @@ fn what_waits_for_another_node_s_group_waits_on_when_its_own_node_was_cut_off() 
     let ended = submitted.end();
     assert_eq!(ended.stdout_text(), "3\n", "{ended}");
     three.a.command(&["group", "remove", second]).ok();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }

@@ -15,7 +15,7 @@ use wasmrun_tests::{Stream, assert_says, guest, skipped};
 
 use super::detached::{Detached, answers};
 use super::proxy::Proxy;
-use super::world::{Node, Three, Tree, eventually};
+use super::world::{Node, Three, Tree, eventually, rest_without_failures, wait_for_rest};
 
 /// Says that tests without namespaces must fail.
 pub(super) const REQUIRED: &str = "WASMRUN_REQUIRE_NETNS";
@@ -336,9 +336,7 @@ fn a_detached_actor_whose_node_nobody_can_hear_lives_once() {
         assert_eq!(said, sum);
     }
     three.b.command(&["actor", "kill", "total"]).ok();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 /// The head, at which the driver is, is cut off from all others.
@@ -368,10 +366,7 @@ fn a_head_alone(is_unplugged: bool, time: Duration) {
         three.a.wait_for_incarnation(&other.name, 2);
     }
     three.meet();
-    for node in three.all() {
-        node.wait_for_rest();
-        assert_eq!(node.ended("failed"), 0);
-    }
+    rest_without_failures(three.all());
     assert_eq!(three.b.sees("a").expect("the head")["incarnation"], 1);
     // All three work for each other again.
     Tree::start(&three.a).ends_well();
@@ -399,9 +394,7 @@ fn an_object_that_cannot_be_fetched_from_its_owner_now_is_fetched_later() {
     hosts.heal("b", "c", true);
     let read = reading.end();
     assert_eq!(read.stdout_text(), "ok(100000)\n", "{read}");
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 #[test]

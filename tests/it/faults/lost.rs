@@ -3,7 +3,7 @@
 
 use wasmrun_tests::{Ended, Stream, Wasmrun, assert_says, guest};
 
-use super::world::{Node, Three, eventually};
+use super::world::{Node, Three, eventually, wait_for_rest};
 
 /// What a task at `a` says when `b` is killed as soon as the task has written something.
 #[track_caller]
@@ -19,9 +19,7 @@ fn when_killed(three: &mut Three, call: &str, written: &str) -> Ended {
 #[track_caller]
 fn rests(three: &Three) {
     three.a.wait_for("b", "dead");
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 /// Calls of an actor at `b` that `a` owns, made at another node, when `b` is killed.

@@ -14,7 +14,7 @@ use tokio::runtime::Runtime;
 use wasmrun_net::{Identity, Role};
 use wasmrun_tests::{Running, Wasmrun, assert_says};
 
-use super::world::{Node, Random, eventually};
+use super::world::{Node, Random, eventually, wait_for_rest};
 
 /// By how much a node's memory may grow, whatever strangers do.
 const MOST_GROWN_KIB: u64 = 96 << 10;
@@ -47,9 +47,7 @@ impl Pair {
         for (at, on) in [(&self.a, "b"), (&self.b, "a")] {
             assert_eq!(at.call_on(on, "leaf(7, 2, 0)").ok(), "[7, 7]\n");
         }
-        for node in [&self.a, &self.b] {
-            node.wait_for_rest();
-        }
+        wait_for_rest([&self.a, &self.b]);
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 use wasmrun_tests::{assert_says, guest};
 
 use super::stops::{detached, has_numbers, occupied, wait_for};
-use super::world::{Node, Three, eventually};
+use super::world::{Node, Three, eventually, wait_for_rest};
 use crate::metrics::get;
 
 /// How many numbers the results here have: too many for a record.
@@ -147,9 +147,7 @@ fn what_a_head_had_itself_is_made_again_when_it_is_back() {
         has_numbers(&three.b, task, COUNT);
         three.b.command(&["object", "delete", task]).ok();
     }
-    for node in [&three.a, &three.b] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b]);
 }
 
 #[test]
@@ -162,9 +160,7 @@ fn what_another_node_has_is_found_there_by_a_head_that_is_back() {
     has_numbers(&three.a, &task, COUNT);
     assert_eq!(made_again(&three.a), 0, "c has it");
     three.c.command(&["object", "delete", &task]).ok();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 #[test]
@@ -239,9 +235,7 @@ fn what_there_was_no_room_to_remember_is_lost_and_the_error_says_so() {
     for task in tasks {
         three.a.command(&["object", "delete", task]).ok();
     }
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 /// Waits until a task that has ended was taken over by somebody.

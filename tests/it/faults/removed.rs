@@ -3,7 +3,7 @@
 use wasmrun_tests::assert_says;
 
 use super::etcd::Etcd;
-use super::world::{Node, Three, Tree};
+use super::world::{Node, Three, Tree, wait_for_rest};
 
 const REMOVED: &str = "removed from its cluster";
 
@@ -42,9 +42,7 @@ fn removed_under_load(mut three: Three) {
     let mut tree = Tree::start(&three.a);
     tree.wait_until_at("b", 10);
     tree.ends_well();
-    for node in [&three.a, &other, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &other, &three.c]);
 }
 
 #[test]
@@ -80,7 +78,5 @@ fn a_dead_node_is_removed_and_only_that() {
     assert_says(&said, &[REMOVED]);
     three.a.wait_for("c", "alive");
     Tree::start(&three.c).ends_well();
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }

@@ -2,7 +2,7 @@
 
 use wasmrun_tests::{assert_says, guest};
 
-use super::world::{Node, Three, eventually};
+use super::world::{Node, Three, eventually, rest_without_failures, wait_for_rest};
 
 /// How many numbers make an object of 12 MiB, of which two do not fit into a store of 20 MiB.
 const LARGE: usize = 12 << 17;
@@ -18,10 +18,7 @@ fn who_needs_an_object_waits_until_there_is_room_for_it() {
     // Three tasks at `b`, each with an object of its own from `a`: one after the other has room.
     let all = three.a.call(&format!(r#"pressed("b", 3, {LARGE})"#)).run();
     assert_eq!(all.stdout_text(), format!("ok({})\n", 3 * LARGE), "{all}");
-    for node in three.all() {
-        node.wait_for_rest();
-        assert_eq!(node.ended("failed"), 0);
-    }
+    rest_without_failures(three.all());
 }
 
 #[test]
@@ -34,9 +31,7 @@ fn an_object_that_will_never_fit_is_not_called_lost() {
         &["it is at another node", "can never fit", "--object-memory"],
     );
     assert!(!failed.stderr.contains("lost"), "{failed}");
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 #[test]
@@ -68,10 +63,7 @@ fn nodes_with_full_stores_give_each_other_tasks_with_long_arguments() {
     for (node, id) in kept {
         node.command(&["object", "delete", id.trim()]).ok();
     }
-    for node in three.all() {
-        node.wait_for_rest();
-        assert_eq!(node.ended("failed"), 0);
-    }
+    rest_without_failures(three.all());
 }
 
 #[test]
@@ -81,9 +73,7 @@ fn what_a_task_stores_is_not_taken_for_what_it_was_given() {
     let call = format!(r#"stored-beside("b", {count})"#);
     let sum = three.a.call(&call).run();
     assert_eq!(sum.stdout_text(), format!("ok({})\n", 2 * count), "{sum}");
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 /// Has something made that stays at a node, and gives its id when it is there.
@@ -112,9 +102,7 @@ fn a_lost_result_that_cannot_be_made_again_says_why() {
     let said = three.a.command(&["object", "get", &id]).fails(5);
     assert_says(&said, &["the guest trapped"]);
     three.a.command(&["object", "delete", &id]).ok();
-    for node in [&three.a, &three.b] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.b]);
 }
 
 #[test]
@@ -129,7 +117,5 @@ fn a_lost_result_is_made_again_where_it_was() {
     assert_eq!(made.matches('7').count(), 20_000);
     three.a.command(&["object", "delete", &id]).ok();
     three.meet();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use wasmrun_tests::{Running, Stream, Wasmrun, assert_says, guest};
 
-use super::world::{Node, Three, Tree, eventually};
+use super::world::{Node, Three, Tree, eventually, wait_for_rest};
 
 /// A function of a guest, at a node.
 fn submit(at: &Node, call: &str, args: &[&str]) -> Wasmrun {
@@ -63,9 +63,7 @@ fn a_node_that_stops_is_given_no_more_work() {
         submit(&three.a, "place()", &["--strategy", "node:b"]).ok(),
         "\"b\"\n"
     );
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 #[test]
@@ -88,9 +86,7 @@ fn what_waits_at_a_node_that_stops_begins_elsewhere() {
         three.a.command(&["cancel", spin]).ok();
     }
     assert_eq!(three.b.stopped().code, Some(0));
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 /// What waits there to begin is what others elsewhere wait for, and those leave it room.
@@ -100,9 +96,7 @@ fn what_depends_on_tasks_at_a_node_that_is_taken_for_good_ends() {
     let spin = occupied(&three.b, "c");
     Tree::start_large(&three.b).ends_well();
     three.b.command(&["cancel", &spin]).ok();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 #[test]
@@ -125,9 +119,7 @@ fn work_goes_to_those_who_answer_while_the_head_is_away() {
     three.b.command(&["cancel", &bound]).ok();
     three.a.start(&["--head"]);
     three.meet();
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 #[test]
@@ -146,9 +138,7 @@ fn what_waits_behind_a_long_task_goes_where_there_is_room() {
     for spin in &spins[..2] {
         three.a.command(&["cancel", spin]).ok();
     }
-    for node in three.all() {
-        node.wait_for_rest();
-    }
+    wait_for_rest(three.all());
 }
 
 /// What [`left_behind`] gives: 0 + 1 + … below 100,000 and below 50,000, and so many halves.
@@ -182,9 +172,7 @@ fn what_others_need_of_a_node_that_stops_is_there_afterwards() {
     for running in reading {
         assert_eq!(said(running), LEFT_BEHIND);
     }
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 #[test]
@@ -207,9 +195,7 @@ fn what_others_need_of_a_drained_node_outlives_its_loss() {
     running.wait_for(Stream::Err, "other nodes have what they need of this one");
     three.b.kill();
     assert_eq!(said(reading), LEFT_BEHIND);
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 #[test]
@@ -231,9 +217,7 @@ fn what_finds_no_room_elsewhere_is_named_in_the_log() {
         &["goes with this one", "node=a", "it has room for", "16000"],
     );
     three.a.command(&["object", "delete", &large]).ok();
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 #[test]
@@ -251,9 +235,7 @@ fn a_node_that_waits_for_others_stops_at_once_if_it_is_told_twice() {
     three.c.running().signal(Signal::CONT);
     three.c.wait_for("b", "dead");
     three.c.command(&["object", "delete", &large]).ok();
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 /// Waits until a node gives a result of so many numbers.
@@ -320,9 +302,7 @@ fn the_result_of_a_detached_task_outlives_the_loss_of_its_owner_where_another_no
     three.a.wait_for("b", "dead");
     has_numbers(&three.a, &task, 100_000);
     three.c.command(&["object", "delete", &task]).ok();
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }
 
 #[test]
@@ -338,7 +318,5 @@ fn the_result_of_a_detached_task_outlives_the_loss_of_a_drained_owner() {
     three.a.wait_for("b", "dead");
     has_numbers(&three.c, &task, 100_000);
     three.c.command(&["object", "delete", &task]).ok();
-    for node in [&three.a, &three.c] {
-        node.wait_for_rest();
-    }
+    wait_for_rest([&three.a, &three.c]);
 }

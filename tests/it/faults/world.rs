@@ -363,6 +363,23 @@ impl Three {
     }
 }
 
+/// Waits until these nodes have nothing left of anybody.
+#[track_caller]
+pub(super) fn wait_for_rest<'a>(nodes: impl IntoIterator<Item = &'a Node>) {
+    for node in nodes {
+        node.wait_for_rest();
+    }
+}
+
+/// The same, of nodes of whose tasks none may have failed.
+#[track_caller]
+pub(super) fn rest_without_failures<'a>(nodes: impl IntoIterator<Item = &'a Node>) {
+    for node in nodes {
+        node.wait_for_rest();
+        assert_eq!(node.ended("failed"), 0);
+    }
+}
+
 /// A tree of tasks that depend on each other and keep three nodes busy for some seconds, at a driver.
 pub(super) struct Tree {
     leaves: usize,
