@@ -7,10 +7,14 @@ use wasmrun_tests::{Wasmrun, assert_says, guest, scratch};
 use crate::cluster::Member;
 
 /// Nodes that see each other.
-pub(crate) fn cluster(names: &[&'static str]) -> Vec<Member> {
-    let (head, token) = Member::head(names[0]);
-    let mut members = vec![head];
-    members.extend(names[1..].iter().map(|name| Member::joined(name, &token)));
+pub(crate) fn cluster<const N: usize>(names: [&'static str; N]) -> [Member; N] {
+    let mut members = names.map(Member::new);
+    let (head, others) = members.split_first_mut().expect("a cluster has a head");
+    head.start(&["--head", "--listen", "127.0.0.1:0"]);
+    let token = head.token(&["--many"]);
+    for member in others {
+        member.start(&["--join", &token]);
+    }
     for one in &members {
         for other in names {
             one.wait_for_incarnation(other, 1);
@@ -52,10 +56,8 @@ pub(crate) fn wait_for(at: &Member, task: &str, state: &str) -> Json {
 
 #[test]
 fn lists_and_the_status_are_of_all_nodes() {
-    let members = cluster(&["a", "b", "c"]);
-    let [a, b, c] = &members[..] else {
-        unreachable!("there are three")
-    };
+    let members = cluster(["a", "b", "c"]);
+    let [a, b, c] = &members;
     let task = detached(a, "spin()", &["--strategy", "node:b", "--tenant", "red"]);
     let dir = scratch();
     let file = dir.path().join("file");
@@ -117,10 +119,8 @@ fn lists_and_the_status_are_of_all_nodes() {
 
 #[test]
 fn one_task_is_found_from_anywhere() {
-    let members = cluster(&["a", "b", "c"]);
-    let [a, b, c] = &members[..] else {
-        unreachable!("there are three")
-    };
+    let members = cluster(["a", "b", "c"]);
+    let [a, b, c] = &members;
     let said = detached(a, "say(3)", &["--strategy", "node:b"]);
     let spinning = detached(a, "spin()", &["--strategy", "node:b"]);
     wait_for(c, &said, "finished");
@@ -173,10 +173,8 @@ fn shared_digit(make: impl Fn() -> (String, String)) -> String {
 
 #[test]
 fn beginnings_of_ids_are_unique_in_the_cluster() {
-    let members = cluster(&["a", "b"]);
-    let [a, b] = &members[..] else {
-        unreachable!("there are two")
-    };
+    let members = cluster(["a", "b"]);
+    let [a, b] = &members;
     let of = |at: &Member, name| detached(at, "place()", &["--strategy", name]);
     let digit = shared_digit(|| (of(a, "node:a"), of(b, "node:b")));
     for at in &members {
@@ -213,10 +211,8 @@ fn beginnings_of_ids_are_unique_in_the_cluster() {
 
 #[test]
 fn an_actor_is_found_by_its_name_or_id_at_any_node() {
-    let members = cluster(&["a", "b", "c"]);
-    let [a, b, c] = &members[..] else {
-        unreachable!("there are three")
-    };
+    let members = cluster(["a", "b", "c"]);
+    let [a, b, c] = &members;
     // Owned by one node, alive on another, asked for at all.
     let create = a.command(&["actor", "create"]).arg(guest("spread"));
     let tally = ["tally", "0", "--name", "total", "--strategy", "node:b"];
@@ -265,10 +261,8 @@ fn an_actor_is_found_by_its_name_or_id_at_any_node() {
 
 #[test]
 fn a_job_is_all_that_a_session_has_submitted() {
-    let members = cluster(&["a", "b", "c"]);
-    let [a, b, c] = &members[..] else {
-        unreachable!("there are three")
-    };
+    let members = cluster(["a", "b", "c"]);
+    let [a, b, c] = &members;
     let mut running = a.command(&["submit", "-q"]).arg(guest("spread"));
     let hold = [
         "--invoke",
@@ -331,10 +325,7 @@ fn a_job_is_all_that_a_session_has_submitted() {
 fn the_output_of_many_tasks_comes_from_any_node() {
     /// More than are asked for at a time, several times.
     const TASKS: usize = 300;
-    let members = cluster(&["a", "b"]);
-    let [a, b] = &members[..] else {
-        unreachable!("there are two")
-    };
+    let [a, b] = &cluster(["a", "b"]);
     let many = format!("1-{TASKS}");
     let array = ["--array", &many, "--strategy", "node:b"];
     detached(a, "say(2)", &array);
@@ -361,10 +352,7 @@ fn the_output_of_many_tasks_comes_from_any_node() {
 
 #[test]
 fn a_node_that_has_died_is_called_by_its_name() {
-    let mut members = cluster(&["a", "b"]);
-    let [a, b] = &mut members[..] else {
-        unreachable!("there are two")
-    };
+    let [a, b] = &mut cluster(["a", "b"]);
     let task = detached(a, "place()", &["--strategy", "node:b"]);
     wait_for(a, &task, "finished");
     b.kill();
@@ -375,10 +363,8 @@ fn a_node_that_has_died_is_called_by_its_name() {
 
 #[test]
 fn an_object_that_is_kept_is_read_and_deleted_at_any_node() {
-    let members = cluster(&["a", "b", "c"]);
-    let [a, b, c] = &members[..] else {
-        unreachable!("there are three")
-    };
+    let members = cluster(["a", "b", "c"]);
+    let [a, b, c] = &members;
     let dir = scratch();
     let (file, out) = (dir.path().join("file"), dir.path().join("out"));
     // One that goes with a message, and one that is brought.
@@ -443,10 +429,7 @@ fn an_object_that_is_kept_is_read_and_deleted_at_any_node() {
 
 #[test]
 fn tenants_do_not_find_each_others_things_at_any_node() {
-    let members = cluster(&["a", "b"]);
-    let [a, b] = &members[..] else {
-        unreachable!("there are two")
-    };
+    let [a, b] = &cluster(["a", "b"]);
     let red = detached(a, "spin()", &["--tenant", "red"]);
     for at in [a, b] {
         for command in ["get", "explain", "logs", "cancel"] {
@@ -461,10 +444,7 @@ fn tenants_do_not_find_each_others_things_at_any_node() {
 
 #[test]
 fn what_each_node_lacks_is_said_at_any() {
-    let members = cluster(&["a", "b", "c"]);
-    let [a, _, c] = &members[..] else {
-        unreachable!("there are three")
-    };
+    let [a, _, c] = &cluster(["a", "b", "c"]);
     let asks = detached(a, "place()", &["--gpus", "1", "--memory", "1GiB"]);
     wait_for(c, &asks, "infeasible");
     let why = c.command(&["explain", &asks]).ok();

@@ -263,7 +263,7 @@ fn without_a_trace_of_the_client_guests_know_that_of_their_job() {
 
 #[test]
 fn the_trace_of_a_client_goes_to_other_nodes() {
-    let members = cluster(&["a", "b"]);
+    let members = cluster(["a", "b"]);
     let submit = members[0].command(&["submit"]).arg(guest("sdk"));
     let submit = submit.args(["--invoke", "tracing()", "--strategy", "node:b"]);
     let said = traced(submit).json(0);

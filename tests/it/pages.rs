@@ -49,7 +49,7 @@ fn a_task_is_on_one_page_wherever_and_since_whenever_it_runs() {
 
 #[test]
 fn a_page_of_one_nodes_tasks_is_full_though_all_younger_ones_ran_elsewhere() {
-    let members = cluster(&["a", "b"]);
+    let members = cluster(["a", "b"]);
     let a = &members[0];
     let run = |node: &str| {
         let task = detached(a, "place()", &["--strategy", &format!("node:{node}")]);

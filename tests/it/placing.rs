@@ -185,7 +185,7 @@ fn a_newcomer_takes_what_waits() {
 
 #[test]
 fn a_task_goes_where_its_large_arguments_are() {
-    let members = cluster(&["a", "b", "c"]);
+    let members = cluster(["a", "b", "c"]);
     for at in &members {
         for maker in ["a", "b", "c"] {
             // 160 KB, wherever it was submitted.
@@ -204,10 +204,7 @@ fn a_task_goes_where_its_large_arguments_are() {
 
 #[test]
 fn what_finds_no_room_at_a_node_goes_elsewhere_or_says_what_it_waits_for() {
-    let members = cluster(&["a", "b"]);
-    let [a, b] = &members[..] else {
-        unreachable!("there are two")
-    };
+    let [a, b] = &cluster(["a", "b"]);
     let at_a = hog(a, &["--strategy", "node:a"]);
     assert_eq!(place(a, &["--cpus", "1"]), "b");
     let at_b = hog(a, &[]);
@@ -232,10 +229,7 @@ fn what_finds_no_room_at_a_node_goes_elsewhere_or_says_what_it_waits_for() {
 
 #[test]
 fn a_tenant_s_share_is_of_all_nodes() {
-    let members = cluster(&["a", "b"]);
-    let [a, b] = &members[..] else {
-        unreachable!("there are two")
-    };
+    let [a, b] = &cluster(["a", "b"]);
     let submit = |at: &Member, tenant: &str, node: &str| {
         let strategy = format!("node:{node}");
         let args = [
@@ -362,10 +356,7 @@ fn no_part_of_a_gpu_is_given_twice_on_several_nodes() {
 
 #[test]
 fn a_node_that_drains_begins_nothing_and_ends_what_runs() {
-    let members = cluster(&["a", "b", "c"]);
-    let [a, b, c] = &members[..] else {
-        unreachable!("there are three")
-    };
+    let [a, b, c] = &cluster(["a", "b", "c"]);
     let stays = detached(a, r#"stay("go")"#, &["--strategy", "node:b"]);
     wait_for(a, &stays, "running");
     c.command(&["node", "drain", "b"]).ok();
@@ -403,10 +394,7 @@ fn a_node_that_drains_begins_nothing_and_ends_what_runs() {
 
 #[test]
 fn whoever_wants_a_node_waits_for_it_as_long_as_it_is_there() {
-    let mut members = cluster(&["a", "b", "c"]);
-    let [a, b, c] = &mut members[..] else {
-        unreachable!("there are three")
-    };
+    let [a, b, c] = &mut cluster(["a", "b", "c"]);
     hog(b, &["--strategy", "node:b"]);
     let asks = |strategy| detached(a, "place()", &["--cpus", "1", "--strategy", strategy]);
     let (hard, soft) = (asks("node:b"), asks("node:b:soft"));
@@ -434,7 +422,7 @@ fn whoever_wants_a_node_waits_for_it_as_long_as_it_is_there() {
 
 #[test]
 fn spread_is_even() {
-    let members = cluster(&["a", "b", "c"]);
+    let members = cluster(["a", "b", "c"]);
     for at in &members {
         let hold = |_| detached(at, "hold()", &["--strategy", "spread"]);
         let tasks: Vec<String> = (0..9).map(hold).collect();
@@ -448,7 +436,7 @@ fn spread_is_even() {
 /// Also though each has memory, as every sandbox has.
 #[test]
 fn actors_that_ask_for_nothing_do_not_gather_where_they_are_created() {
-    let members = cluster(&["a", "b", "c"]);
+    let members = cluster(["a", "b", "c"]);
     let (a, of_class) = (&members[0], guest("spread"));
     let create = |name: &str, args: &[&str]| {
         let create = a.command(&["actor", "create"]).arg(&of_class);

@@ -152,10 +152,7 @@ fn an_actor_with_checkpoints_leaves_and_goes_on_where_it_was() {
 
 #[test]
 fn an_actor_leaves_a_node_that_does_not_own_it_and_its_owner_has_its_state() {
-    let members = cluster(&["a", "b"]);
-    let [a, b] = &members[..] else {
-        unreachable!("there are two")
-    };
+    let [a, b] = &cluster(["a", "b"]);
     a.command(&["tenant", "set", "blue", "--min", "CPU=1"]).ok();
     let there = ["--cpus", "1", "--strategy", "node:b"];
     let create = a.command(&["actor", "create"]).arg(guest("graph"));

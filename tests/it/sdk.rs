@@ -102,7 +102,7 @@ fn stored_values_keep_what_they_name() {
 
 #[test]
 fn stored_values_keep_what_they_name_at_other_nodes() {
-    let members = cluster(&["a", "b"]);
+    let members = cluster(["a", "b"]);
     for (count, sum) in [(8, 20), (4000, 10_000)] {
         let call = format!("use-stored({count}, \"b\")");
         let submit = members[0].command(&["submit"]).arg(guest("sdk"));

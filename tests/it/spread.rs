@@ -3,6 +3,7 @@
 use rustix::process::Signal;
 use wasmrun_tests::{Ended, Stream, Wasmrun, assert_says, guest};
 
+use crate::anywhere::cluster;
 use crate::cluster::{Member, wait_for_rest};
 
 /// Three nodes that see each other.
@@ -14,19 +15,8 @@ pub(crate) struct Three {
 
 impl Three {
     pub(crate) fn new() -> Self {
-        let [mut a, mut b, mut c] = ["a", "b", "c"].map(Member::new);
-        a.start(&["--head", "--listen", "127.0.0.1:0"]);
-        let token = a.token(&["--many"]);
-        for member in [&mut b, &mut c] {
-            member.start(&["--join", &token]);
-        }
-        let three = Self { a, b, c };
-        for one in [&three.a, &three.b, &three.c] {
-            for other in ["a", "b", "c"] {
-                one.wait_for_incarnation(other, 1);
-            }
-        }
-        three
+        let [a, b, c] = cluster(["a", "b", "c"]);
+        Self { a, b, c }
     }
 }
 
