@@ -19,118 +19,47 @@ pub const TARGETS: [&str; 2] = [P1, P2];
 /// A folder of guests: a cargo workspace of its own, because its code is for another machine.
 struct Workspace {
     dir: &'static str,
-    guests: &'static [Guest],
-}
-
-struct Guest {
-    /// The cargo package, and the module it makes.
-    package: &'static str,
-    /// Each target it is built for, with the name of the result.
-    builds: &'static [(&'static str, &'static str)],
+    /// The cargo packages. Each makes a component of its name.
+    guests: &'static [&'static str],
+    /// Those that make a module for WASI 0.1 too, whose name ends in `-p1`.
+    for_p1: &'static [&'static str],
 }
 
 const WORKSPACES: &[Workspace] = &[
     Workspace {
         dir: "tests/guests",
         guests: &[
-            Guest {
-                package: "bench",
-                builds: &[(P2, "bench.wasm")],
-            },
-            Guest {
-                package: "conformance",
-                builds: &[(P2, "conformance.wasm")],
-            },
-            Guest {
-                package: "faults",
-                builds: &[(P2, "faults.wasm")],
-            },
-            Guest {
-                package: "fixture",
-                builds: &[(P2, "fixture.wasm"), (P1, "fixture-p1.wasm")],
-            },
-            Guest {
-                package: "flow",
-                builds: &[(P2, "flow.wasm")],
-            },
-            Guest {
-                package: "graph",
-                builds: &[(P2, "graph.wasm")],
-            },
-            Guest {
-                package: "hello",
-                builds: &[(P2, "hello.wasm")],
-            },
-            Guest {
-                package: "sdk",
-                builds: &[(P2, "sdk.wasm"), (P1, "sdk-p1.wasm")],
-            },
-            Guest {
-                package: "service",
-                builds: &[(P2, "service.wasm")],
-            },
-            Guest {
-                package: "spread",
-                builds: &[(P2, "spread.wasm")],
-            },
-            Guest {
-                package: "web",
-                builds: &[(P2, "web.wasm")],
-            },
-            Guest {
-                package: "prog",
-                builds: &[(P2, "prog.wasm"), (P1, "prog-p1.wasm")],
-            },
+            "bench",
+            "conformance",
+            "faults",
+            "fixture",
+            "flow",
+            "graph",
+            "hello",
+            "sdk",
+            "service",
+            "spread",
+            "web",
+            "prog",
         ],
+        for_p1: &["fixture", "sdk", "prog"],
     },
     Workspace {
         dir: "examples",
         guests: &[
-            Guest {
-                package: "code-stats",
-                builds: &[(P2, "code-stats.wasm"), (P1, "code-stats-p1.wasm")],
-            },
-            Guest {
-                package: "csv-to-json",
-                builds: &[(P2, "csv-to-json.wasm")],
-            },
-            Guest {
-                package: "render",
-                builds: &[(P2, "render.wasm")],
-            },
-            Guest {
-                package: "assemble",
-                builds: &[(P2, "assemble.wasm")],
-            },
-            Guest {
-                package: "orders",
-                builds: &[(P2, "orders.wasm")],
-            },
-            Guest {
-                package: "word-count",
-                builds: &[(P2, "word-count.wasm")],
-            },
-            Guest {
-                package: "reinforce",
-                builds: &[(P2, "reinforce.wasm")],
-            },
-            Guest {
-                package: "parameter-server",
-                builds: &[(P2, "parameter-server.wasm")],
-            },
-            Guest {
-                package: "image-pipeline",
-                builds: &[(P2, "image-pipeline.wasm")],
-            },
-            Guest {
-                package: "by-hand",
-                builds: &[(P2, "by-hand.wasm")],
-            },
-            Guest {
-                package: "primes",
-                builds: &[(P2, "primes.wasm")],
-            },
+            "code-stats",
+            "csv-to-json",
+            "render",
+            "assemble",
+            "orders",
+            "word-count",
+            "reinforce",
+            "parameter-server",
+            "image-pipeline",
+            "by-hand",
+            "primes",
         ],
+        for_p1: &["code-stats"],
     },
 ];
 
@@ -185,21 +114,18 @@ fn build_for(
     target: &str,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<(usize, usize)> {
-    let mut wanted = Vec::new();
-    for guest in workspace.guests.iter().filter(|it| is_wanted(it.package)) {
-        let builds = guest
-            .builds
-            .iter()
-            .filter(|(built_for, _)| *built_for == target);
-        wanted.extend(builds.map(|(_, file)| (guest.package, *file)));
-    }
+    let (guests, suffix) = match target {
+        P1 => (workspace.for_p1, "-p1"),
+        _ => (workspace.guests, ""),
+    };
+    let wanted: Vec<&str> = guests.iter().copied().filter(|it| is_wanted(it)).collect();
     if wanted.is_empty() {
         return Ok((0, 0));
     }
     let output = build_dir().join(target).join("release");
     if wanted
         .iter()
-        .any(|(package, _)| !made(&output, package).exists())
+        .any(|package| !made(&output, package).exists())
     {
         eprintln!("guests: building {} for {target}…", workspace.dir);
     }
@@ -216,15 +142,15 @@ fn build_for(
         .arg("--manifest-path")
         .arg(format!("{}/Cargo.toml", workspace.dir));
     build.arg("--target-dir").arg(build_dir());
-    for (package, _) in &wanted {
+    for package in &wanted {
         build.args(["--package", package]);
     }
     shell::run(&mut build)?;
 
     let mut changed = 0;
-    for (package, file) in &wanted {
-        let from = made(&output, package);
-        changed += usize::from(copy_if_changed(&from, &dir().join(file))?);
+    for package in &wanted {
+        let (from, to) = (made(&output, package), format!("{package}{suffix}.wasm"));
+        changed += usize::from(copy_if_changed(&from, &dir().join(to))?);
     }
     Ok((wanted.len(), changed))
 }
