@@ -133,7 +133,7 @@ fn what_is_another_tenants_does_not_exist() {
     assert_says(&submit("b"), &["no tenant 'T' for alice, submitter of a"]);
     assert_eq!(submit("b"), submit("nobodys"));
     let filtered = alice.command(&["list", "tasks", "-f", "tenant=b"]);
-    assert_says(&filtered.fails(2), &["no tenant 'b'"]);
+    filtered.fails_saying(2, &["no tenant 'b'"]);
 
     // The operator sees both, and nothing of bob's has ended.
     let state = cluster
@@ -288,10 +288,7 @@ fn a_user_of_the_machine_leaves_connections_to_others() {
     // This one, too.
     while node.wasmrun(["status"]).json(0)["sessions"] != 65 {}
     let whoami = |user| node.wasmrun(["whoami"]).user(user);
-    assert_says(
-        &whoami(4242).fails(4),
-        &["user 4242 has 64 connections", "close some of them"],
-    );
+    whoami(4242).fails_saying(4, &["user 4242 has 64 connections", "close some of them"]);
     whoami(4243).ok();
     following.pop();
     while whoami(4242).run().code != Some(0) {}
@@ -332,7 +329,7 @@ fn other_users_of_the_machine_have_what_a_file_gives_them() {
     let stop = node.wasmrun(["node", "stop"]).user(4242).fails(2);
     assert_says(&stop, &["the role operator"]);
     let stranger = || node.wasmrun(["status"]).user(4244);
-    assert_says(&stranger().fails(4), &["does not name 4244", "adds a line"]);
+    stranger().fails_saying(4, &["does not name 4244", "adds a line"]);
     // It is read again; what it said holds on while it is wrong.
     write("4244 viewer a\n4242 submitter b\n");
     stranger().ok();

@@ -143,8 +143,9 @@ fn actors_that_the_node_has_no_room_for_are_found() {
         (["--max-sandboxes", "50"], "one of 50 sandboxes"),
         (["--node-memory", "256MiB"], "memory: needs 4MiB"),
     ] {
-        let stderr = graph("count-with(100)").args(room).fails(5);
-        assert_says(&stderr, &["Deadlock", why]);
+        graph("count-with(100)")
+            .args(room)
+            .fails_saying(5, &["Deadlock", why]);
     }
 }
 
@@ -221,6 +222,5 @@ fn a_wait_for_what_ones_own_actors_hold_is_found() {
         }
     }
     // The third never comes to be.
-    let said = crowd("own", 3).fails(5);
-    assert_says(&said, &["deadlock: ", "these and 2 actors of theirs hold"]);
+    crowd("own", 3).fails_saying(5, &["deadlock: ", "these and 2 actors of theirs hold"]);
 }

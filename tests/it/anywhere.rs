@@ -143,18 +143,15 @@ fn one_task_is_found_from_anywhere() {
             "it is with node b",
         ];
         assert_says(&why, &parts);
-        let none = at.command(&["get", "0123456789abcdef"]).fails(2);
-        assert_says(
-            &none,
-            &["there is no task, actor or job '0123456789abcdef'"],
-        );
+        at.command(&["get", "0123456789abcdef"])
+            .fails_saying(2, &["there is no task, actor or job '0123456789abcdef'"]);
     }
     // Neither where it was submitted nor where it runs.
     c.command(&["cancel", &spinning]).ok();
     wait_for(b, &spinning, "cancelled");
     while !rows(c, "tasks", &["state=running"]).is_empty() {}
-    let gone = c.command(&["cancel", &spinning]).fails(2);
-    assert_says(&gone, &["there is no live task"]);
+    c.command(&["cancel", &spinning])
+        .fails_saying(2, &["there is no live task"]);
 }
 
 /// With what the ids of two things begin that are at different nodes. `make` makes one at each.
@@ -201,8 +198,8 @@ fn beginnings_of_ids_are_unique_in_the_cluster() {
         }
         a.command(&["cancel", &also]).ok();
     };
-    let said = b.command(&["cancel", &spinning[..1]]).fails(2);
-    assert_says(&said, &["more than one"]);
+    b.command(&["cancel", &spinning[..1]])
+        .fails_saying(2, &["more than one"]);
     for task in [&also, &spinning] {
         a.command(&["cancel", task]).ok();
         wait_for(a, task, "cancelled");
@@ -238,23 +235,20 @@ fn an_actor_is_found_by_its_name_or_id_at_any_node() {
             let logged = at.command(&["logs", id]).run();
             assert_eq!(logged.stdout_text(), "sums at b\n", "{logged}");
         }
-        let as_blue = at.command(&["get", "total", "--tenant", "blue"]).fails(2);
-        assert_says(
-            &as_blue,
-            &["there is no task, actor or job 'total' of tenant 'blue'"],
-        );
+        at.command(&["get", "total", "--tenant", "blue"])
+            .fails_saying(
+                2,
+                &["there is no task, actor or job 'total' of tenant 'blue'"],
+            );
     }
     // To cancel an actor is to end it.
     c.command(&["cancel", "total"]).ok();
     while !rows(a, "actors", &[]).is_empty() || !rows(b, "actors", &[]).is_empty() {}
-    let gone = b.command(&["actor", "call", "total", "next()"]).fails(2);
-    assert_says(&gone, &["there is no actor 'total'"]);
+    b.command(&["actor", "call", "total", "next()"])
+        .fails_saying(2, &["there is no actor 'total'"]);
     for at in &members {
-        let gone = at.command(&["get", "total"]).fails(2);
-        assert_says(
-            &gone,
-            &["actor 'total'", &actor, "has ended", "wasmrun logs"],
-        );
+        at.command(&["get", "total"])
+            .fails_saying(2, &["actor 'total'", &actor, "has ended", "wasmrun logs"]);
         assert_eq!(at.command(&["logs", "total"]).ok(), "sums at b\n");
     }
 }
@@ -298,18 +292,15 @@ fn a_job_is_all_that_a_session_has_submitted() {
         }
         let said = at.command(&["logs", &job]).fails(2);
         assert_says(&said, &["nothing is kept of what job", "--detach"]);
-        let as_blue = at.command(&["cancel", &job, "--tenant", "blue"]).fails(2);
-        assert_says(
-            &as_blue,
-            &["there is no task, actor or job", "of tenant 'blue'"],
-        );
+        at.command(&["cancel", &job, "--tenant", "blue"])
+            .fails_saying(2, &["there is no task, actor or job", "of tenant 'blue'"]);
     }
     b.command(&["cancel", &job]).ok();
     let ended = running.end();
     assert_ne!(ended.code, Some(0), "{ended}");
     while !rows(c, "tasks", &["state=running"]).is_empty() {}
-    let over = c.command(&["cancel", &job]).fails(2);
-    assert_says(&over, &["there is nothing to cancel"]);
+    c.command(&["cancel", &job])
+        .fails_saying(2, &["there is nothing to cancel"]);
     // What is left to a node at once is one job, and its output is kept.
     let first = detached(a, "say(1)", &["--strategy", "node:b"]);
     let first = wait_for(c, &first, "finished")["job"].clone();
@@ -344,8 +335,8 @@ fn the_output_of_many_tasks_comes_from_any_node() {
     let running = || rows(a, "tasks", &["state=running"]);
     while running().is_empty() {}
     let job = running()[0]["job"].as_str().expect("an id").to_owned();
-    let said = a.command(&["logs", &job]).fails(2);
-    assert_says(&said, &["nothing is kept", "--detach"]);
+    a.command(&["logs", &job])
+        .fails_saying(2, &["nothing is kept", "--detach"]);
     spins.signal(Signal::INT);
     spins.end();
 }
@@ -398,9 +389,8 @@ fn an_object_that_is_kept_is_read_and_deleted_at_any_node() {
         assert_ne!(as_blue.code, Some(0), "{as_blue}");
         get(a, &object, "red").ok();
         delete("red").ok();
-        assert_says(&delete("red").fails(2), &["there is no object"]);
-        let gone = get(b, &object, "red").fails(2);
-        assert_says(&gone, &["there is no object"]);
+        delete("red").fails_saying(2, &["there is no object"]);
+        get(b, &object, "red").fails_saying(2, &["there is no object"]);
         while c.command(&["status"]).json(0)["store"]["objects"] != 0 {}
     }
     // The result of a task that was left to the cluster, with its type.
@@ -411,19 +401,19 @@ fn an_object_that_is_kept_is_read_and_deleted_at_any_node() {
     }
     // One that has not ended is cancelled first.
     let spinning = detached(a, "spin()", &[]);
-    let said = c.command(&["object", "delete", &spinning]).fails(2);
-    assert_says(&said, &["has not ended", "cancel that first"]);
+    c.command(&["object", "delete", &spinning])
+        .fails_saying(2, &["has not ended", "cancel that first"]);
     a.command(&["cancel", &spinning]).ok();
     wait_for(a, &spinning, "cancelled");
     b.command(&["object", "delete", &task]).ok();
-    let said = a.command(&["object", "get", &task]).fails(2);
-    assert_says(&said, &["there is no object"]);
+    a.command(&["object", "get", &task])
+        .fails_saying(2, &["there is no object"]);
     // Half a name of two objects at different nodes is none.
     let put = |at: &Member| at.command(&["put"]).arg(&file).ok().trim().to_owned();
     let digit = shared_digit(|| (put(a), put(b)));
     for at in &members {
-        let said = at.command(&["object", "get", &digit]).fails(2);
-        assert_says(&said, &["begins the id of more than one object"]);
+        at.command(&["object", "get", &digit])
+            .fails_saying(2, &["begins the id of more than one object"]);
     }
 }
 
@@ -433,8 +423,8 @@ fn tenants_do_not_find_each_others_things_at_any_node() {
     let red = detached(a, "spin()", &["--tenant", "red"]);
     for at in [a, b] {
         for command in ["get", "explain", "logs", "cancel"] {
-            let as_blue = at.command(&[command, &red, "--tenant", "blue"]).fails(2);
-            assert_says(&as_blue, &["of tenant 'blue'"]);
+            at.command(&[command, &red, "--tenant", "blue"])
+                .fails_saying(2, &["of tenant 'blue'"]);
         }
         let seen = at.command(&["get", &red, "--tenant", "red"]).json(0);
         assert_eq!(seen["tenant"], "red");
@@ -478,8 +468,8 @@ fn who_does_not_answer_is_named() {
     assert_eq!(status["silent"][0]["node"], "c", "{status}");
     // What is there is found, and what is not may be where nobody answers.
     assert_eq!(a.command(&["get", &task]).json(0)["node"], "b");
-    let missing = a.command(&["get", "0123456789abcdef"]).fails(2);
-    assert_says(&missing, &["there is no task", "1 node did not answer: c"]);
+    a.command(&["get", "0123456789abcdef"])
+        .fails_saying(2, &["there is no task", "1 node did not answer: c"]);
     a.command(&["cancel", &task]).ok();
     c.signal(Signal::CONT);
     loop {

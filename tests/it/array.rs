@@ -66,8 +66,9 @@ fn indices_as_written() {
         ("0-99999999", "has more than 10000000 indices"),
         ("0-18446744073709551615", "has more than 10000000 indices"),
     ] {
-        let stderr = Wasmrun::call("noop()").args(["--array", indices]).fails(2);
-        assert_says(&stderr, &["error: ", says]);
+        Wasmrun::call("noop()")
+            .args(["--array", indices])
+            .fails_saying(2, &["error: ", says]);
     }
 }
 
@@ -168,20 +169,16 @@ fn a_bad_call_for_one_index_runs_nothing() {
 
 #[test]
 fn an_array_that_no_node_can_serve() {
-    let stderr = Wasmrun::call("noop()")
+    Wasmrun::call("noop()")
         .args(["--array", "0-9", "--gpus", "1"])
-        .fails(3);
-    assert_says(
-        &stderr,
-        &["error: no node can ever run this task: GPU: needs 1"],
-    );
+        .fails_saying(3, &["error: no node can ever run this task: GPU: needs 1"]);
 }
 
 #[test]
 fn time_limits_in_an_array() {
     let run = Wasmrun::call("sleep-forever()").args(["--array", "0-3", "--time-limit", "150ms"]);
-    assert_says(
-        &run.fails(6),
+    run.fails_saying(
+        6,
         &[
             "[0] failed: time limit of 150ms reached",
             "0 finished, 4 failed",
@@ -235,12 +232,13 @@ fn where_results_cannot_be_written_is_said_before_the_work() {
             "a part of its path is a file; name another",
         ),
     ] {
-        let stderr = Wasmrun::call("spin()").args(["-O", &out]).fails(2);
-        assert_says(&stderr, &["cannot write to ", why]);
+        Wasmrun::call("spin()")
+            .args(["-O", &out])
+            .fails_saying(2, &["cannot write to ", why]);
         let all = format!("{out}-$i");
         if !out.ends_with('/') {
             let array = Wasmrun::call("spin()").args(["--array", "0-9", "-O", &all]);
-            assert_says(&array.fails(2), &["cannot write to ", why]);
+            array.fails_saying(2, &["cannot write to ", why]);
         }
     }
 }
@@ -269,16 +267,15 @@ fn results_into_files() {
             assert_eq!(text, format!("{guest}\n{i}\n"));
         }
     }
-    let stderr = Wasmrun::call("echo-u32($i)")
+    Wasmrun::call("echo-u32($i)")
         .args(["--array", "0-2", "-O", &pattern("same")])
-        .fails(2);
-    assert_says(
-        &stderr,
-        &[
-            "all tasks of the array would write to ",
-            "same: put $i into its name",
-        ],
-    );
+        .fails_saying(
+            2,
+            &[
+                "all tasks of the array would write to ",
+                "same: put $i into its name",
+            ],
+        );
 }
 
 #[test]

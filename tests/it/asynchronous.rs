@@ -218,13 +218,13 @@ fn their_classes_are_actors() {
     assert_eq!(call("add(1)").ok(), "41\n");
     assert_eq!(call("add(1)").ok(), "42\n");
     // Its next generation begins with its last state.
-    assert_says(&call("die()").fails(5), &["the guest trapped"]);
+    call("die()").fails_saying(5, &["the guest trapped"]);
     assert_eq!(call("add(1)").ok(), "43\n");
     let idle = call("idle()").args(["--time-limit", "100ms"]).fails(6);
     assert_says(&idle, &["time limit of 100ms reached"]);
     assert_eq!(call("add(1)").ok(), "44\n");
     call("die()").fails(5);
-    assert_says(&call("add(1)").fails(2), &["there is no actor 'total'"]);
+    call("add(1)").fails_saying(2, &["there is no actor 'total'"]);
 }
 
 #[test]
@@ -251,8 +251,8 @@ fn their_calls_end_with_their_actor() {
         let waits = call("add(1)").start();
         node.wait_for("ready", 1);
         // It goes on, for the actor's sake.
-        let refused = node.wasmrun(["cancel", &running]).fails(2);
-        assert_says(&refused, &["comes to its own end", "`wasmrun actor kill "]);
+        node.wasmrun(["cancel", &running])
+            .fails_saying(2, &["comes to its own end", "`wasmrun actor kill "]);
         node.wasmrun(["actor", "kill", method]).ok();
         for call in [under_way, waits] {
             let ended = call.end();

@@ -61,7 +61,7 @@ fn any_node_says_who_has_changed_what() {
     head.command(&["tenant", "set", "blue", "--weight", "2"])
         .ok();
     let set = ci.command(&["tenant", "set", "blue", "--weight", "9"]);
-    assert_says(&set.fails(2), &["this needs the role operator"]);
+    set.fails_saying(2, &["this needs the role operator"]);
     head.command(&["node", "drain", "n2"]).ok();
 
     let user = own_name();
@@ -244,15 +244,14 @@ fn an_audit_that_cannot_be_kept_is_refused() {
     let file = node.dir.path().join("file");
     fs::write(&file, "").expect("the scratch folder can be written");
     let start = || node.wasmrun(["node", "start", "--audit-dir"]);
-    let said = start().arg(&file).fails(2);
-    assert_says(
-        &said,
+    start().arg(&file).fails_saying(
+        2,
         &["no audit can be kept in", "--audit-dir", "it is a file"],
     );
     let small = start().arg(node.dir.path()).args(["--audit-files", "1KiB"]);
-    assert_says(&small.fails(2), &["--audit-files must be 1 MiB or more"]);
+    small.fails_saying(2, &["--audit-files must be 1 MiB or more"]);
     let alone = node.wasmrun(["node", "start", "--audit-required"]);
-    assert_says(&alone.fails(2), &["--audit-required", "--audit-dir"]);
+    alone.fails_saying(2, &["--audit-required", "--audit-dir"]);
     let nothing = Wasmrun::new(["audit", "verify"]).arg(node.dir.path());
-    assert_says(&nothing.fails(2), &["there is no audit in"]);
+    nothing.fails_saying(2, &["there is no audit in"]);
 }

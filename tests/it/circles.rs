@@ -75,11 +75,8 @@ fn who_waits_for_one_of_two_is_stuck_only_if_both_are() {
 #[test]
 fn on_one_node_a_wait_for_one_of_two_is_stuck_only_if_both_are() {
     assert_eq!(alone(r#"ring-either(["", ""], 1000)"#).ok(), "ok(7)\n");
-    let said = alone(r#"ring-either(["", ""], 0)"#).fails(5);
-    assert_says(
-        &said,
-        &[CIRCLE, "#asker.ask-either (", "waits for the first"],
-    );
+    alone(r#"ring-either(["", ""], 0)"#)
+        .fails_saying(5, &[CIRCLE, "#asker.ask-either (", "waits for the first"]);
 }
 
 #[test]
@@ -192,8 +189,7 @@ fn who_can_start_on_one_node_alone_is_told_by_what_is_held_there() {
 fn actors_of_those_who_wait_make_no_room_either() {
     let (a, b, _) = small(&MEMORY);
     assert_eq!(call(&a, "nest(1, true)").ok(), "ok(1)\n");
-    let said = call(&a, "nest(3, true)").fails(5);
-    assert_says(&said, &["deadlock(", "and 2 actors of theirs hold"]);
+    call(&a, "nest(3, true)").fails_saying(5, &["deadlock(", "and 2 actors of theirs hold"]);
     drop(b);
 }
 

@@ -41,7 +41,7 @@ fn who_is_revoked_is_let_in_at_no_node_and_others_are() {
     assert_eq!(listed(&cluster.head, "state=valid").len(), 3);
     // Only operators may know and do this.
     for args in [&["client", "list"][..], &["client", "revoke", "friend"]] {
-        assert_says(&ci.command(args).fails(2), &["the role operator"]);
+        ci.command(args).fails_saying(2, &["the role operator"]);
     }
     // One session at the head, and one at the other node, through which it is revoked.
     let spins = ci.submit("spin()").start();
@@ -59,11 +59,11 @@ fn who_is_revoked_is_let_in_at_no_node_and_others_are() {
         for at in [&cluster.address, &there] {
             for _ in 0..5 {
                 let command = ci.command(&["status"]).env("WASMRUN_ADDRESS", at);
-                assert_says(&command.fails(4), &["it was revoked", "wasmrun login"]);
+                command.fails_saying(4, &["it was revoked", "wasmrun login"]);
             }
         }
-        let renewed = ci.command(&["login", "--renew"]).fails(4);
-        assert_says(&renewed, &["it was revoked"]);
+        ci.command(&["login", "--renew"])
+            .fails_saying(4, &["it was revoked"]);
         for client in [&friend, &unnamed] {
             assert_eq!(client.submit("add(1, 2)").ok(), "3\n");
         }
@@ -92,8 +92,8 @@ fn who_is_meant_and_who_is_not_known() {
     let cluster = Cluster::new();
     let head = &cluster.head;
     let (_, one) = named(&cluster, "one");
-    let said = head.command(&["client", "revoke", "two"]).fails(2);
-    assert_says(&said, &["no client 'two'", "wasmrun client list"]);
+    head.command(&["client", "revoke", "two"])
+        .fails_saying(2, &["no client 'two'", "wasmrun client list"]);
     head.command(&["client", "revoke", &one[..20]]).ok();
     // Said twice it is as good.
     head.command(&["client", "revoke", &one]).ok();

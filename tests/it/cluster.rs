@@ -272,8 +272,8 @@ fn a_node_that_drains_is_seen_by_all() {
     b.wait_for("b", "draining");
     b.command(&["node", "drain", "b", "--undo"]).ok();
     head.wait_for("b", "alive");
-    let said = b.command(&["node", "drain", "nobody"]).fails(2);
-    assert_says(&said, &["there is no node 'nobody'"]);
+    b.command(&["node", "drain", "nobody"])
+        .fails_saying(2, &["there is no node 'nobody'"]);
 }
 
 #[test]
@@ -281,19 +281,23 @@ fn who_does_not_belong_here_is_told_why() {
     let (head, token) = Member::head("a");
     let new = || Member::new("x");
     // No token, and none at all.
-    let said = new().starting(&["--join", "hello"]).fails(2);
-    assert_says(&said, &["this is no join token"]);
+    new()
+        .starting(&["--join", "hello"])
+        .fails_saying(2, &["this is no join token"]);
     let mut cut = token.clone();
     cut.pop();
-    let said = new().starting(&["--join", &cut]).fails(2);
-    assert_says(&said, &["typing error or is cut off"]);
-    let said = new().starting(&["--join"]).fails(2);
-    assert_says(&said, &["is not the folder of a node that has joined"]);
+    new()
+        .starting(&["--join", &cut])
+        .fails_saying(2, &["typing error or is cut off"]);
+    new()
+        .starting(&["--join"])
+        .fails_saying(2, &["is not the folder of a node that has joined"]);
     // A token that serves once, twice.
     let once = head.token(&[]);
     let b = Member::joined("b", &once);
-    let said = new().starting(&["--join", &once]).fails(4);
-    assert_says(&said, &["this token was used already"]);
+    new()
+        .starting(&["--join", &once])
+        .fails_saying(4, &["this token was used already"]);
     // One that was taken back.
     let taken = head.token(&[]);
     let listed = b.command(&["node", "token", "list", "-o", "json"]).ok();
@@ -308,31 +312,35 @@ fn who_does_not_belong_here_is_told_why() {
         assert_eq!(revoked.code, Some(0), "{revoked}");
         assert_says(&revoked.stderr, &[id, "lets nobody join any more"]);
     }
-    let said = new().starting(&["--join", &taken]).fails(4);
-    assert_says(&said, &["this token was revoked"]);
+    new()
+        .starting(&["--join", &taken])
+        .fails_saying(4, &["this token was revoked"]);
     // A name that somebody has.
     let mut same = Member::new("b");
-    let said = same.starting(&["--join", &token]).fails(2);
-    assert_says(&said, &["another node of the cluster is called 'b'"]);
+    same.starting(&["--join", &token])
+        .fails_saying(2, &["another node of the cluster is called 'b'"]);
     same.name = "c";
     same.start(&["--join", &token]);
     head.wait_for_incarnation("c", 2);
     // One folder, two processes; and another cluster's folder.
     let second = b.command(&["node", "start", "--join", "--state-dir"]);
-    let said = second.arg(b.state()).fails(2);
-    assert_says(&said, &["another node uses the state folder"]);
+    second
+        .arg(b.state())
+        .fails_saying(2, &["another node uses the state folder"]);
     let (other, others) = Member::head("z");
     b.command(&["node", "stop"]).ok();
-    let said = b.starting(&["--join", &others]).fails(2);
-    assert_says(&said, &["of another cluster than the token's"]);
-    let said = b.starting(&["--head"]).fails(2);
-    assert_says(&said, &["is the folder of a node that joined a cluster"]);
+    b.starting(&["--join", &others])
+        .fails_saying(2, &["of another cluster than the token's"]);
+    b.starting(&["--head"])
+        .fails_saying(2, &["is the folder of a node that joined a cluster"]);
     other.command(&["node", "stop"]).ok();
-    let said = other.starting(&["--join", &token]).fails(2);
-    assert_says(&said, &["is the folder of a cluster's head"]);
+    other
+        .starting(&["--join", &token])
+        .fails_saying(2, &["is the folder of a cluster's head"]);
     // A node that is alone has no tokens, and a folder alone says nothing.
-    let said = new().starting(&[]).fails(2);
-    assert_says(&said, &["begin one with --head"]);
+    new()
+        .starting(&[])
+        .fails_saying(2, &["begin one with --head"]);
 }
 
 #[test]

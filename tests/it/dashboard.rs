@@ -331,20 +331,21 @@ fn other_machines_are_served_only_with_a_certificate() {
     let open = "--dashboard=0.0.0.0:0";
     let state = node.dir.path().join("state");
     let head = node.wasmrun(["node", "start", open, "--head", "--state-dir"]);
-    let said = head.arg(&state).fails(2);
-    assert_says(&said, &["0.0.0.0:0", "--dashboard-cert"]);
+    head.arg(&state)
+        .fails_saying(2, &["0.0.0.0:0", "--dashboard-cert"]);
     assert!(!state.exists(), "the node has not been started before");
     let cert = ["node", "start", open, "--dashboard-cert", "/nowhere.pem"];
     let said = node.wasmrun(cert).args(["--dashboard-key", "/nowhere.pem"]);
-    assert_says(&said.fails(2), &["/nowhere.pem cannot be used"]);
+    said.fails_saying(2, &["/nowhere.pem cannot be used"]);
     let (_node, address) = with_page();
     let taken = format!("--dashboard={address}");
-    let said = node.wasmrun(["node", "start", &taken]).fails(2);
-    assert_says(&said, &["cannot be served at", "name a free address"]);
+    node.wasmrun(["node", "start", &taken])
+        .fails_saying(2, &["cannot be served at", "name a free address"]);
 }
 
 #[test]
 fn a_node_without_a_page_says_how_to_have_one() {
     let node = Node::start();
-    assert_says(&node.wasmrun(["dashboard"]).fails(2), &["--dashboard"]);
+    node.wasmrun(["dashboard"])
+        .fails_saying(2, &["--dashboard"]);
 }

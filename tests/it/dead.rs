@@ -80,9 +80,8 @@ fn an_actor_that_fails_says_why_to_whoever_asks() {
     let command = |args: &[&str]| node.wasmrun([]).args(args);
     let trapped = ["the guest trapped", "unreachable"];
     // In its constructor, where whoever creates it waits for that, and where nobody does.
-    let said = create(&node, "1", "y").fails(5);
-    assert_says(
-        &said,
+    create(&node, "1", "y").fails_saying(
+        5,
         &[
             "actor 'y' (",
             "does not come to be: the guest trapped",
@@ -98,10 +97,10 @@ fn an_actor_that_fails_says_why_to_whoever_asks() {
     says_why(&command, "z", &["it never came to be: the guest trapped"]);
     // At a limit.
     let late = create(&node, "2", "late").args(["--time-limit", "50ms"]);
-    assert_says(&late.fails(6), &["does not come to be", "time limit"]);
+    late.fails_saying(6, &["does not come to be", "time limit"]);
     says_why(&command, "late", &["it never came to be", "time limit"]);
     let small = create(&node, "0", "small").args(["--memory", "1KiB"]);
-    assert_says(&small.fails(5), &["does not come to be"]);
+    small.fails_saying(5, &["does not come to be"]);
     says_why(&command, "small", &["it never came to be"]);
     // In a call.
     let id = create(&node, "0", "x").ok();
@@ -110,8 +109,8 @@ fn an_actor_that_fails_says_why_to_whoever_asks() {
     says_why(&command, "x", &["it has died: the guest trapped"]);
     let by_id = node.wasmrun(["explain", &id[..16]]).ok();
     assert_says(&by_id, &[id, "has failed", "unreachable"]);
-    let by_id = node.wasmrun(["actor", "call", id, "m(0)"]).fails(2);
-    assert_says(&by_id, &["there is no actor 'x' any more", id, "has died"]);
+    node.wasmrun(["actor", "call", id, "m(0)"])
+        .fails_saying(2, &["there is no actor 'x' any more", id, "has died"]);
     // Who has the name now is meant.
     create(&node, "0", "y").ok();
     assert_eq!(node.wasmrun(["actor", "call", "y", "m(0)"]).ok(), "5\n");
@@ -190,10 +189,9 @@ fn an_actor_that_fails_is_explained_at_every_node() {
     let create = a
         .command(&["actor", "create"])
         .arg(assemble(&a.state(), "class", CLASS));
-    let said = create
+    create
         .args(["c", "1", "--name", "y", "--strategy", "node:b"])
-        .fails(5);
-    assert_says(&said, &["does not come to be: the guest trapped"]);
+        .fails_saying(5, &["does not come to be: the guest trapped"]);
     for at in [&a, &b] {
         says_why(
             &|args| at.command(args),
@@ -222,9 +220,8 @@ fn an_actor_that_fails_is_explained_at_every_node() {
     let said = a.command(&["get", "x"]).json(0);
     assert_eq!(said["node"], "b", "{said}");
     // What nobody who is left knows may have been that node's.
-    let said = a.command(&["get", "nobody"]).fails(2);
-    assert_says(
-        &said,
+    a.command(&["get", "nobody"]).fails_saying(
+        2,
         &["there is no task, actor or job 'nobody'", "node b is lost"],
     );
 }

@@ -411,8 +411,7 @@ fn people_write_the_names_of_actors_and_the_ids_of_objects() {
         submit.args(["--invoke", call])
     };
     assert_eq!(submit("use-counter(\"total\", 2)").ok(), "ok(42)\n");
-    let said = submit("use-counter(\"tutal\", 2)").fails(2);
-    assert_says(&said, &["there is no actor 'tutal'"]);
+    submit("use-counter(\"tutal\", 2)").fails_saying(2, &["there is no actor 'tutal'"]);
     // As results show them.
     let shown = submit("go-round({counter: \"total\", by: []})").ok();
     let actor = shown.split('"').nth(1).expect("a handle").to_owned();
@@ -434,13 +433,9 @@ fn people_write_the_names_of_actors_and_the_ids_of_objects() {
 
     // A node of the command's own has none.
     let alone = wasmrun_tests::Wasmrun::submit("sdk");
-    let said = alone
+    alone
         .args(["--invoke", "use-counter(\"total\", 2)"])
-        .fails(2);
-    assert_says(
-        &said,
-        &["there is no actor 'total'", "`wasmrun node start`"],
-    );
+        .fails_saying(2, &["there is no actor 'total'", "`wasmrun node start`"]);
 }
 
 #[test]
@@ -543,6 +538,8 @@ fn who_needs_an_object_is_told() {
     let told = driver.node.wasmrun(["get", put.trim()]).json(0);
     assert_eq!(told["holders"].as_array().map(Vec::len), Some(1), "{told}");
     assert_eq!(told["holders"][0]["how"], "kept");
-    let missing = driver.node.wasmrun(["get", &"0".repeat(40)]).fails(2);
-    assert_says(&missing, &["there is no object"]);
+    driver
+        .node
+        .wasmrun(["get", &"0".repeat(40)])
+        .fails_saying(2, &["there is no object"]);
 }

@@ -104,7 +104,9 @@ fn tasks_and_their_output() {
     let cluster = Cluster::new();
     let client = cluster.client();
     assert_eq!(client.submit("add(1, 2)").ok(), "3\n");
-    assert_says(&client.submit("crash()").fails(5), &["the guest trapped"]);
+    client
+        .submit("crash()")
+        .fails_saying(5, &["the guest trapped"]);
     let array = client.submit("add($i, 1)").args(["--array", "1-20"]).ok();
     assert_says(&array, &["[1] 2\n", "[20] 21\n"]);
     // Both ways as it is written.
@@ -281,7 +283,7 @@ fn tokens_serve_whom_they_are_for() {
     let id = id.as_str().expect("an id");
     cluster.head.command(&["node", "token", "revoke", id]).ok();
     assert_says(&login(&revoked).fails(4), &["was revoked"]);
-    assert_says(&login("wasmrun-join-1-abc").fails(2), &["typing error"]);
+    login("wasmrun-join-1-abc").fails_saying(2, &["typing error"]);
 
     // One for many, where nobody sees it, and a further certificate for the same client.
     let many = cluster.head.token(&["--client", "--many"]);
@@ -311,19 +313,18 @@ fn who_has_no_certificate_of_the_cluster_gets_nothing() {
     // Another cluster's.
     let mut stranger = other.client();
     stranger.address.clone_from(&cluster.address);
-    let said = stranger.command(&["status"]).fails(4);
-    assert_says(
-        &said,
-        &["is not of the cluster that your certificate is for"],
-    );
+    stranger
+        .command(&["status"])
+        .fails_saying(4, &["is not of the cluster that your certificate is for"]);
     let token = cluster.head.token(&["--client"]);
-    let said = stranger.command(&["login", &token]).fails(2);
-    assert_says(&said, &["a certificate of another cluster", "--identity"]);
+    stranger
+        .command(&["login", &token])
+        .fails_saying(2, &["a certificate of another cluster", "--identity"]);
     // A node's.
     let own = nobody
         .command(&["status"])
         .env("WASMRUN_IDENTITY", cluster.head.state());
-    assert_says(&own.fails(4), &["it is a node's"]);
+    own.fails_saying(4, &["it is a node's"]);
     // One whose key others could have read.
     let client = cluster.client();
     let file = client.identity().join("identity.pem");

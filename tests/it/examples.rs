@@ -136,7 +136,7 @@ fn render_and_assemble_make_a_png() {
     assert_eq!(png[png.len() - 8..png.len() - 4], *b"IEND");
     // A band that is missing is noticed.
     fs::remove_file(parts.join("band-3.bin")).unwrap();
-    assert_says(&assemble().fails(1), &["assemble: ", "band-3"]);
+    assemble().fails_saying(1, &["assemble: ", "band-3"]);
 }
 
 /// The order of the README, delivered to this country.

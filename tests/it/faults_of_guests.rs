@@ -61,11 +61,8 @@ fn a_wrong_call_before_the_program_starts_is_a_trap_too() {
         (start $early)
         (func (export "_start")))"#;
     let module = assemble(dir.path(), "early", text);
-    let stderr = Wasmrun::submit_file(&module).fails(5);
-    assert_says(
-        &stderr,
-        &["early.wasm: the guest trapped: ", "\n    at early\n"],
-    );
+    Wasmrun::submit_file(&module)
+        .fails_saying(5, &["early.wasm: the guest trapped: ", "\n    at early\n"]);
 }
 
 /// Functions and a class that give or do what the component model does not allow.

@@ -80,8 +80,9 @@ fn environment_as_granted() {
         &stderr,
         &["there is no variable MISSING to pass on; use MISSING=VALUE"],
     );
-    let stderr = Wasmrun::call("noop()").args(["--env", "=x"]).fails(2);
-    assert_says(&stderr, &["'=x' must be K=V"]);
+    Wasmrun::call("noop()")
+        .args(["--env", "=x"])
+        .fails_saying(2, &["'=x' must be K=V"]);
 }
 
 #[test]
@@ -154,8 +155,8 @@ fn a_directory_to_read_only() {
     for guest in ["prog", "prog-p1"] {
         for path in ["/data/file", "/data/new"] {
             let run = Wasmrun::submit(guest).args(&grant);
-            let stderr = run.program(["write", path, "changed"]).fails(1);
-            assert_says(&stderr, &["prog: /data/"]);
+            run.program(["write", path, "changed"])
+                .fails_saying(1, &["prog: /data/"]);
         }
     }
     assert_eq!(
@@ -273,10 +274,11 @@ fn files_that_block_are_refused_to_components() {
         (&devices, "/dev/urandom"),
     ] {
         let component = Wasmrun::call(&format!("read-file(\"{path}\")")).args(grant);
-        assert_says(&component.fails(5), &["Operation not permitted"]);
+        component.fails_saying(5, &["Operation not permitted"]);
         let program = Wasmrun::submit("prog").args(grant);
-        let stderr = program.program(["read", path]).fails(1);
-        assert_says(&stderr, &["Operation not permitted"]);
+        program
+            .program(["read", path])
+            .fails_saying(1, &["Operation not permitted"]);
     }
 }
 
@@ -322,8 +324,9 @@ fn directories_that_cannot_be_granted() {
             "ends with 'reado': end it with ':ro' to read only",
         ),
     ] {
-        let stderr = Wasmrun::call("noop()").args(["--dir", grant]).fails(2);
-        assert_says(&stderr, &[says]);
+        Wasmrun::call("noop()")
+            .args(["--dir", grant])
+            .fails_saying(2, &[says]);
     }
 }
 
@@ -336,9 +339,8 @@ fn two_directories_of_one_name_are_refused() {
             dir_grant(dir.path(), other),
         ]
         .concat();
-        let said = Wasmrun::call("noop()").args(&grants).fails(2);
-        assert_says(
-            &said,
+        Wasmrun::call("noop()").args(&grants).fails_saying(
+            2,
             &["(--dir)", "two directories are called", "a name of its own"],
         );
     }
@@ -351,12 +353,12 @@ fn an_actor_is_given_only_what_is_there() {
         let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
         create.args(["counter", "10", "--name", "total"])
     };
-    let said = create().args(["--dir", "/nowhere/at/all"]).fails(2);
-    assert_says(&said, &["cannot give /nowhere/at/all to the guest (--dir)"]);
-    let said = create()
+    create()
+        .args(["--dir", "/nowhere/at/all"])
+        .fails_saying(2, &["cannot give /nowhere/at/all to the guest (--dir)"]);
+    create()
         .args(["--cpus", "1", "--resource", "CPU=2"])
-        .fails(2);
-    assert_says(&said, &["CPU is given twice, as 1 and as 2: give it once"]);
+        .fails_saying(2, &["CPU is given twice, as 1 and as 2: give it once"]);
 }
 
 #[test]
@@ -365,19 +367,13 @@ fn what_is_no_text_is_named() {
     let passed = Wasmrun::call("noop()")
         .args(["--env", "ODD"])
         .env("ODD", bad);
-    assert_says(&passed.fails(2), &["the variable ODD is not UTF-8"]);
+    passed.fails_saying(2, &["the variable ODD is not UTF-8"]);
     let named = Wasmrun::call("noop()").env("WASMRUN_ADDRESS", bad);
-    assert_says(
-        &named.fails(2),
-        &["the variable WASMRUN_ADDRESS is not UTF-8"],
-    );
+    named.fails_saying(2, &["the variable WASMRUN_ADDRESS is not UTF-8"]);
     let argument = Wasmrun::call("noop()").arg("--name").arg(bad);
     // A variable that may be anything is not to blame.
     let argument = argument.env("WASMRUN_IDENTITY", bad);
-    assert_says(
-        &argument.fails(2),
-        &["error: the argument \"\\xFF\" is not UTF-8"],
-    );
+    argument.fails_saying(2, &["error: the argument \"\\xFF\" is not UTF-8"]);
     // A value is looked for where it is.
     let wrong = Wasmrun::call("noop()").env("WASMRUN_ADDRESS", "somewhere");
     let why = [
@@ -464,11 +460,12 @@ fn networks_that_cannot_be_granted() {
             .fails(2);
         assert_says(&stderr, &["error: "]);
     }
-    let stderr = Wasmrun::call("noop()").arg("--net=example.com:80").fails(2);
-    assert_says(
-        &stderr,
-        &["'example.com:80' must be an IP address and a port, such as 10.0.0.1:80 or [::1]:0"],
-    );
+    Wasmrun::call("noop()")
+        .arg("--net=example.com:80")
+        .fails_saying(
+            2,
+            &["'example.com:80' must be an IP address and a port, such as 10.0.0.1:80 or [::1]:0"],
+        );
 }
 
 #[test]

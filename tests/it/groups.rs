@@ -113,8 +113,9 @@ fn each_bundle_of_a_strict_spread_is_on_a_node_of_its_own() {
     let refused = other.args(["--strategy", &strategy(&group, 0)]).run();
     assert_says(&refused.stderr, &["the tenant has no placement group"]);
     let other = three.a.command(&["group", "remove", &group]);
-    let refused = other.args(["--tenant", "other"]).fails(2);
-    assert_says(&refused, &["there is no placement group"]);
+    other
+        .args(["--tenant", "other"])
+        .fails_saying(2, &["there is no placement group"]);
     remove(&three.b, &group);
     wait_for_rest([&three.a, &three.b, &three.c]);
     let dead = three.a.command(&["actor", "call", "t", "place()"]).run();
@@ -210,10 +211,12 @@ fn what_runs_in_a_group_that_is_removed_is_killed() {
     wait_for_rest([&three.a, &three.b, &three.c]);
     assert!(row(&three.b, &group).is_none());
     // Nobody finds it any more.
-    let late = three.b.command(&["group", "ready", &group]).fails(2);
-    assert_says(&late, &["there is no placement group"]);
+    three
+        .b
+        .command(&["group", "ready", &group])
+        .fails_saying(2, &["there is no placement group"]);
     let late = call(&three.b, "place()").args(["--strategy", &strategy(&group, 0)]);
-    assert_says(&late.fails(5), &["has no placement group"]);
+    late.fails_saying(5, &["has no placement group"]);
 }
 
 #[test]
@@ -373,12 +376,11 @@ fn what_cannot_be_a_group_is_refused() {
         &command(&["ready", "x"]).fails(2),
         &["no placement group 'x'"],
     );
-    let never = command(&["ready", "x", "--timeout", "soon"]).fails(2);
-    assert_says(&never, &["for '--timeout <DURATION>'"]);
+    command(&["ready", "x", "--timeout", "soon"]).fails_saying(2, &["for '--timeout <DURATION>'"]);
     // Where no node runs there are no groups.
     let id = "000102030405060708090a0b0c0d0e0f";
     let nowhere = Wasmrun::call("noop()").args(["--strategy", &strategy(id, 0)]);
-    assert_says(&nowhere.fails(2), &["groups live in a running node"]);
+    nowhere.fails_saying(2, &["groups live in a running node"]);
 }
 
 #[test]
@@ -396,10 +398,7 @@ fn a_node_that_is_alone_has_groups_too() {
     alone.wasmrun(["group", "ready", &group]).ok();
     let waits = create("cpus=2").ok().trim().to_owned();
     let late = alone.wasmrun(["group", "ready", &waits, "--timeout", "1ms"]);
-    assert_says(
-        &late.fails(6),
-        &["is not ready: bundle 0: no node has room"],
-    );
+    late.fails_saying(6, &["is not ready: bundle 0: no node has room"]);
     let submit = |strategy: &str| {
         let submit = alone.wasmrun(["submit", "-q"]).arg(guest("spread"));
         submit.args(["--invoke", "sum([1, 2])", "--strategy", strategy])
@@ -408,10 +407,9 @@ fn a_node_that_is_alone_has_groups_too() {
     // Where there is one node only, a folder is there too.
     let folder = submit(&strategy(&group, 0)).args(["--dir", "/::/all:ro"]);
     assert_eq!(folder.ok(), "3\n");
-    let beyond = submit(&strategy(&group, 1)).fails(3);
-    assert_says(&beyond, &["can ever hold this task"]);
-    let unknown = submit(&strategy("000102030405060708090a0b0c0d0e0f", 0)).fails(3);
-    assert_says(&unknown, &["has no placement group"]);
+    submit(&strategy(&group, 1)).fails_saying(3, &["can ever hold this task"]);
+    submit(&strategy("000102030405060708090a0b0c0d0e0f", 0))
+        .fails_saying(3, &["has no placement group"]);
     // What is given back goes to who waits.
     alone.wasmrun(["group", "remove", &group]).ok();
     alone.wasmrun(["group", "ready", &waits]).ok();

@@ -95,9 +95,8 @@ fn a_folder_that_cannot_be_written_is_refused() {
     let file = node.dir.path().join("file");
     std::fs::write(&file, "").expect("the scratch folder can be written");
     let start = || node.wasmrun(["node", "start", "--history-dir"]);
-    let said = start().arg(&file).fails(2);
-    assert_says(
-        &said,
+    start().arg(&file).fails_saying(
+        2,
         &[
             "no history can be written to",
             "--history-dir",
@@ -107,7 +106,7 @@ fn a_folder_that_cannot_be_written_is_refused() {
     let small = start()
         .arg(node.dir.path())
         .args(["--history-files", "1KiB"]);
-    assert_says(&small.fails(2), &["--history-files must be 1 MiB or more"]);
+    small.fails_saying(2, &["--history-files must be 1 MiB or more"]);
     let alone = node.wasmrun(["node", "start", "--history-files", "1GiB"]);
-    assert_says(&alone.fails(2), &["--history-dir"]);
+    alone.fails_saying(2, &["--history-dir"]);
 }

@@ -364,10 +364,9 @@ fn a_server_that_does_not_answer_holds_nobody_for_ever() {
     let (url, address) = (silent.url("/"), silent.address.to_string());
     let within = format!("fetch-within(\"{url}\", 100, 60000)");
     refused(call(&within, &[&address]), "HttpResponseTimeout\"");
-    let said = fetch(&url, &[&address])
+    fetch(&url, &[&address])
         .args(["--time-limit", "300ms"])
-        .fails(6);
-    assert_says(&said, &["time limit of 300ms reached"]);
+        .fails_saying(6, &["time limit of 300ms reached"]);
 }
 
 #[test]

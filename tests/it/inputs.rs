@@ -63,9 +63,8 @@ fn a_line_is_an_argument_of_its_type() {
     );
     // The name alone will do where there is one argument.
     assert_eq!(lines("echo-f64", "0.5").ok(), "[0] 0.5\n");
-    let stderr = lines("join", "a").fails(2);
-    assert_says(&stderr, &["cannot call join(", "'join($line, …)'"]);
-    assert_says(&lines("noop", "a").fails(2), &["cannot call noop("]);
+    lines("join", "a").fails_saying(2, &["cannot call join(", "'join($line, …)'"]);
+    lines("noop", "a").fails_saying(2, &["cannot call noop("]);
 }
 
 #[test]
@@ -87,24 +86,22 @@ fn a_bad_line_is_found_before_anything_runs() {
         ],
     );
     // No line adds arguments.
-    let stderr = lines("join(\"a\", $line)", "1, some(\"b\")").fails(2);
-    assert_says(&stderr, &["with line 1 of <stdin>", "because: "]);
+    lines("join(\"a\", $line)", "1, some(\"b\")")
+        .fails_saying(2, &["with line 1 of <stdin>", "because: "]);
     for (name, says) in [
         ("bytes", "bytes is not UTF-8"),
         ("empty", "there is no line in "),
         ("none", "cannot read "),
     ] {
-        let stderr = run("echo-string($line)", name).fails(2);
-        assert_says(&stderr, &["error: ", says]);
+        run("echo-string($line)", name).fails_saying(2, &["error: ", says]);
     }
     for (call, says) in [
         ("echo-string()", "has no $line in it"),
         ("echo-list-string([$line])", "must be a whole one"),
     ] {
-        let stderr = run(call, "numbers").fails(2);
-        assert_says(&stderr, &["error: ", says]);
+        run(call, "numbers").fails_saying(2, &["error: ", says]);
     }
-    assert_says(&run("echo-string($line)", "bytes").fails(2), &["line 2 of"]);
+    run("echo-string($line)", "bytes").fails_saying(2, &["line 2 of"]);
 }
 
 #[test]
@@ -261,7 +258,7 @@ fn arguments_as_json() {
             "--invoke",
         ),
     ] {
-        assert_says(&run.fails(2), &["error: ", says]);
+        run.fails_saying(2, &["error: ", says]);
     }
 }
 
@@ -276,7 +273,7 @@ fn one_thing_makes_an_array() {
     for (at, (one, what)) in ways.iter().enumerate() {
         for (other, of_it) in &ways[at + 1..] {
             let run = Wasmrun::call("noop").args([one, what, other, of_it]);
-            assert_says(&run.fails(2), &["cannot be used with"]);
+            run.fails_saying(2, &["cannot be used with"]);
         }
     }
 }
@@ -310,8 +307,8 @@ fn a_file_for_each_result_is_named_by_the_index() {
     assert_eq!(run("out-$i").ok(), "");
     let read = |name: &str| fs::read_to_string(path(&dir, name)).unwrap();
     assert_eq!((&*read("out-0"), &*read("out-1")), ("a", "b"));
-    assert_says(&run("out-$line").fails(2), &["only $i stands for"]);
-    assert_says(&run("out").fails(2), &["put $i into its name"]);
+    run("out-$line").fails_saying(2, &["only $i stands for"]);
+    run("out").fails_saying(2, &["put $i into its name"]);
 }
 
 #[test]

@@ -76,8 +76,8 @@ fn a_detached_array_is_a_job_with_results_in_order() {
         "2\n"
     );
     let one = node.wasmrun(["job", "results", id, "-O"]);
-    let said = one.arg(folder.join("all")).fails(2);
-    assert_says(&said, &["all results would go to", "$i"]);
+    one.arg(folder.join("all"))
+        .fails_saying(2, &["all results would go to", "$i"]);
     // What is gone is named.
     let tasks = json["tasks"].as_array().expect("a list");
     let second = tasks[1]["task_id"].as_str().expect("an id");
@@ -127,10 +127,8 @@ fn waiting_ends_as_an_attached_submit_would() {
     let limited = node.submit("spin()").args(["--time-limit", "50ms"]);
     waited(limited.arg("--detach"), 6);
     let spin = job_of(&node.submit("spin()").arg("--detach").json(0));
-    let said = node
-        .wasmrun(["job", "wait", &spin, "--timeout", "1ms"])
-        .fails(6);
-    assert_says(&said, &["has not ended in time", "it goes on"]);
+    node.wasmrun(["job", "wait", &spin, "--timeout", "1ms"])
+        .fails_saying(6, &["has not ended in time", "it goes on"]);
     // Of several the first that was named and has failed decides.
     let failed = job_of(&program(&node, &["exit", "4"]).json(0));
     node.wasmrun(["job", "cancel", &spin[..10]]).ok();
@@ -207,7 +205,7 @@ fn a_nested_task_that_failed_is_found() {
     );
     assert_eq!(task["error"]["kind"], "trap", "{task}");
     let made = node.wasmrun(["object", "get", crash["id"].as_str().expect("an id")]);
-    assert_says(&made.fails(5), &["the guest trapped"]);
+    made.fails_saying(5, &["the guest trapped"]);
     assert!(task["duration_us"].as_u64() > Some(0), "{task}");
     assert_says(
         &node.wasmrun(["job", "show", id]).ok(),
@@ -216,8 +214,8 @@ fn a_nested_task_that_failed_is_found() {
     let text = node.wasmrun(["get", parent]).ok();
     assert_says(&text, &["state     finished", "job       ", "ran       "]);
     // The client that has waited for it had its output, and no other.
-    let said = node.wasmrun(["job", "logs", id]).fails(2);
-    assert_says(&said, &["nothing is kept of what job ", "--detach"]);
+    node.wasmrun(["job", "logs", id])
+        .fails_saying(2, &["nothing is kept of what job ", "--detach"]);
 }
 
 #[test]
@@ -415,10 +413,10 @@ fn what_has_failed_of_a_job_is_submitted_again_or_it_is_said_why_not() {
 #[test]
 fn what_needs_a_terminal_says_what_does_not() {
     let node = Node::start();
-    let said = node.wasmrun(["top"]).fails(2);
-    assert_says(&said, &["`wasmrun status`", "`wasmrun list"]);
-    let said = node.wasmrun(["status", "--watch"]).fails(2);
-    assert_says(&said, &["--watch is for a terminal"]);
+    node.wasmrun(["top"])
+        .fails_saying(2, &["`wasmrun status`", "`wasmrun list"]);
+    node.wasmrun(["status", "--watch"])
+        .fails_saying(2, &["--watch is for a terminal"]);
 }
 
 #[test]
@@ -441,8 +439,9 @@ fn a_wrong_job_or_file_is_named() {
         &["1 task of job ", "has not ended", "`wasmrun job wait "],
     );
     let missing = node.dir.path().join("none/trace.json");
-    let said = node.wasmrun(["timeline", "--out"]).arg(missing).fails(2);
-    assert_says(&said, &["error: cannot write to ", "there is no folder "]);
-    let said = node.wasmrun(["logs", "-f", "nobody"]).fails(2);
-    assert_says(&said, &["there is no task, actor or job 'nobody'"]);
+    node.wasmrun(["timeline", "--out"])
+        .arg(missing)
+        .fails_saying(2, &["error: cannot write to ", "there is no folder "]);
+    node.wasmrun(["logs", "-f", "nobody"])
+        .fails_saying(2, &["there is no task, actor or job 'nobody'"]);
 }

@@ -67,17 +67,16 @@ fn memory_limit_is_exact() {
     Wasmrun::submit_file(&module)
         .args(["--memory", "1MiB"])
         .ok();
-    let stderr = Wasmrun::submit_file(&module)
+    Wasmrun::submit_file(&module)
         .args(["--memory", "1048575B"])
-        .fails(5);
-    assert_says(
-        &stderr,
-        &[
-            "memory limit of 1023.9 KiB reached",
-            "asked for 1 MiB",
-            "--memory",
-        ],
-    );
+        .fails_saying(
+            5,
+            &[
+                "memory limit of 1023.9 KiB reached",
+                "asked for 1 MiB",
+                "--memory",
+            ],
+        );
 }
 
 /// Two memories, each of which grows by `pages` and traps where it cannot.
@@ -145,10 +144,9 @@ fn memory_that_is_there_from_the_start_counts() {
         ),
     ] {
         let module = assemble(dir.path(), name, &program(fields, ""));
-        let stderr = Wasmrun::submit_file(&module)
+        Wasmrun::submit_file(&module)
             .args(["--memory", "1MiB"])
-            .fails(5);
-        assert_says(&stderr, &["memory limit of 1 MiB reached", "--memory"]);
+            .fails_saying(5, &["memory limit of 1 MiB reached", "--memory"]);
         Wasmrun::submit_file(&module)
             .args(["--memory", "8MiB"])
             .ok();
@@ -167,9 +165,8 @@ fn memories_of_a_component_count_together() {
     let module = assemble(dir.path(), "instances", text);
     let call =
         |memory: &str| Wasmrun::submit_file(&module).args(["--invoke", "f()", "--memory", memory]);
-    let stderr = call("4MiB").fails(5);
-    assert_says(
-        &stderr,
+    call("4MiB").fails_saying(
+        5,
         &["memory limit of 4 MiB reached: the guest asked for 5 MiB"],
     );
     call("5MiB").ok();
@@ -211,10 +208,7 @@ fn a_program_out_of_memory_says_so_itself() {
                 .args(["--memory", memory])
                 .program(["alloc", "10"])
         };
-        assert_says(
-            &run("4MiB").fails(1),
-            &["prog: out of memory: cannot have 10 MiB"],
-        );
+        run("4MiB").fails_saying(1, &["prog: out of memory: cannot have 10 MiB"]);
         assert_eq!(run("16MiB").ok(), "10\n");
     }
 }
@@ -251,17 +245,11 @@ fn a_larger_stack_holds_deeper_calls() {
     let text = program(fields, "(drop (call $deep (i32.const 20000)))");
     let module = assemble(dir.path(), "deep", &text);
     let run = |stack: &str| Wasmrun::submit_file(&module).args(["--max-stack", stack]);
-    assert_says(
-        &run("64KiB").fails(5),
-        &["stack limit of 64 KiB reached", "--max-stack 128KiB"],
-    );
+    run("64KiB").fails_saying(5, &["stack limit of 64 KiB reached", "--max-stack 128KiB"]);
     run("8MiB").ok();
     run("64MiB").ok();
     for stack in ["1KiB", "65MiB", "0"] {
-        assert_says(
-            &run(stack).fails(2),
-            &["error: the stack limit must be 64 KiB to 64 MiB"],
-        );
+        run(stack).fails_saying(2, &["error: the stack limit must be 64 KiB to 64 MiB"]);
     }
 }
 
@@ -280,8 +268,8 @@ fn time_is_up_while_the_guest_is_busy() {
 #[test]
 fn time_is_up_inside_a_host_call() {
     for run in everywhere("sleep-forever()", "sleep") {
-        let stderr = run.args(["--time-limit", "150ms"]).fails(6);
-        assert_says(&stderr, &["time limit of 150ms reached"]);
+        run.args(["--time-limit", "150ms"])
+            .fails_saying(6, &["time limit of 150ms reached"]);
     }
 }
 
@@ -303,7 +291,7 @@ fn time_is_up_while_reading_what_never_comes() {
 #[test]
 fn time_is_up_in_a_loop_of_host_calls() {
     // A component that writes for ever.
-    let stderr = Wasmrun::call("flood()")
+    Wasmrun::call("flood()")
         .args([
             "--time-limit",
             "300ms",
@@ -312,8 +300,7 @@ fn time_is_up_in_a_loop_of_host_calls() {
             "-o",
             "quiet",
         ])
-        .fails(6);
-    assert_says(&stderr, &["time limit of 300ms reached"]);
+        .fails_saying(6, &["time limit of 300ms reached"]);
     // Core programs whose loop is nothing but a call.
     let dir = scratch();
     for (name, import, call) in [
@@ -342,10 +329,9 @@ fn time_is_up_in_a_loop_of_host_calls() {
             format!("(import \"wasi_snapshot_preview1\" {import}) (memory (export \"memory\") 1)");
         let text = program(&fields, &format!("(loop $for-ever {call} (br $for-ever))"));
         let module = assemble(dir.path(), name, &text);
-        let stderr = Wasmrun::submit_file(&module)
+        Wasmrun::submit_file(&module)
             .args(["--time-limit", "150ms"])
-            .fails(6);
-        assert_says(&stderr, &["time limit of 150ms reached"]);
+            .fails_saying(6, &["time limit of 150ms reached"]);
     }
 }
 
@@ -357,29 +343,26 @@ fn time_is_up_before_the_first_instruction_of_the_program() {
         "",
     );
     let module = assemble(dir.path(), "start", &text);
-    let stderr = Wasmrun::submit_file(&module)
+    Wasmrun::submit_file(&module)
         .args(["--time-limit", "150ms"])
-        .fails(6);
-    assert_says(&stderr, &["time limit of 150ms reached"]);
+        .fails_saying(6, &["time limit of 150ms reached"]);
 
     let text = r#"(component
         (core module $m (func $start (loop $l (br $l))) (start $start) (func (export "f")))
         (core instance $a (instantiate $m))
         (func (export "f") (canon lift (core func $a "f"))))"#;
     let module = assemble(dir.path(), "component-start", text);
-    let stderr = Wasmrun::submit_file(&module)
+    Wasmrun::submit_file(&module)
         .args(["--time-limit", "150ms", "--invoke", "f()"])
-        .fails(6);
-    assert_says(&stderr, &["time limit of 150ms reached"]);
+        .fails_saying(6, &["time limit of 150ms reached"]);
 }
 
 #[test]
 fn a_time_limit_does_not_fail_what_ends_in_time() {
     Wasmrun::call("sleep(1)").args(["--time-limit", "1h"]).ok();
-    let stderr = Wasmrun::call("noop()")
+    Wasmrun::call("noop()")
         .args(["--time-limit", "0s"])
-        .fails(2);
-    assert_says(&stderr, &["'0s' is no time at all"]);
+        .fails_saying(2, &["'0s' is no time at all"]);
     let stderr = Wasmrun::call("noop()")
         .args(["--time-limit", "soon"])
         .fails(2);
@@ -411,19 +394,15 @@ fn both_outputs_count_together() {
     let text = "x".repeat(60);
     let call =
         |limit: &str| Wasmrun::call(&format!("print(\"{text}\")")).args(["--max-output", limit]);
-    assert_says(
-        &call("121").fails(5),
-        &["output limit of 121 bytes reached"],
-    );
+    call("121").fails_saying(5, &["output limit of 121 bytes reached"]);
     call("122").ok();
 }
 
 #[test]
 fn output_that_nobody_wants_counts_too() {
-    let stderr = Wasmrun::call("flood()")
+    Wasmrun::call("flood()")
         .args(["--max-output", "100KiB", "-o", "quiet"])
-        .fails(5);
-    assert_says(&stderr, &["error: flood: output limit of 100 KiB reached"]);
+        .fails_saying(5, &["error: flood: output limit of 100 KiB reached"]);
     let json = Wasmrun::call("flood()")
         .args(["--max-output", "100KiB"])
         .json(5);
@@ -450,8 +429,8 @@ fn arguments_beyond_the_limit() {
             .args(["--invoke", "sum()", "--max-arguments", limit, "--arg-file"])
             .arg(format!("1={}", file.display()))
     };
-    assert_says(
-        &from_file("2MiB").fails(5),
+    from_file("2MiB").fails_saying(
+        5,
         &[
             "argument limit of 2 MiB reached: the arguments take 3 MiB",
             "--max-arguments 4MiB",
@@ -478,8 +457,9 @@ fn a_result_beyond_the_limit() {
 fn a_result_beyond_the_limit_by_a_little_and_by_a_lot() {
     for times in [7_000_000, 20_000_000] {
         let call = format!("join(\"abcdefghij\", {times}, none)");
-        let stderr = Wasmrun::call(&call).args(["--memory", "1GiB"]).fails(5);
-        assert_says(&stderr, &["result limit of 64 MiB reached", "--max-result"]);
+        Wasmrun::call(&call)
+            .args(["--memory", "1GiB"])
+            .fails_saying(5, &["result limit of 64 MiB reached", "--max-result"]);
     }
 }
 
@@ -583,7 +563,7 @@ fn maxima_hold_for_what_guests_start() {
     );
     // Its counters ask for 4 MiB, what is busy for 8 MiB.
     let hold = graph("hold(1, 1)").args(["--memory", "4MiB", "--max-memory", "4MiB"]);
-    assert_says(&hold.fails(5), &["memory limit of 4MiB for one actor"]);
+    hold.fails_saying(5, &["memory limit of 4MiB for one actor"]);
     // A constructor, and a call that asks for no limit, get that of the node.
     let call = graph("wait-for-one()")
         .args(["--max-time-limit", "1m"])
@@ -610,21 +590,17 @@ fn a_node_has_defaults_of_its_own() {
     );
     assert_says(&held(&["--max-memory", "100MiB"]), &["memory 100MiB"]);
     let above = ["--default-memory", "1GiB", "--max-memory", "100MiB"];
-    let said = Wasmrun::submit("prog")
+    Wasmrun::submit("prog")
         .args(above)
         .program(["args"])
-        .fails(2);
-    assert_says(&said, &["memory 1GiB and at most 100MiB (--max-memory)"]);
+        .fails_saying(2, &["memory 1GiB and at most 100MiB (--max-memory)"]);
     for limit in ["--default-time-limit", "--max-time-limit"] {
         let spin = Wasmrun::submit("graph").args(["--invoke", "spin()", limit, "200ms"]);
-        assert_says(&spin.fails(6), &["time limit of 200ms reached"]);
+        spin.fails_saying(6, &["time limit of 200ms reached"]);
     }
     // This one declares a limit of its own.
     let declared = Wasmrun::call("spin()").args(["--max-time-limit", "200ms"]);
-    assert_says(
-        &declared.fails(3),
-        &["time limit of 200ms for one task on this node: 5s"],
-    );
+    declared.fails_saying(3, &["time limit of 200ms for one task on this node: 5s"]);
 }
 
 #[test]

@@ -48,8 +48,8 @@ fn what_an_actor_writes_is_kept_with_it() {
     assert_eq!(json["stdout"], "");
     // Also of one that is dead.
     crash();
-    let gone = node.wasmrun(["actor", "call", "total", "add(1)"]).fails(2);
-    assert_says(&gone, &["there is no actor 'total'"]);
+    node.wasmrun(["actor", "call", "total", "add(1)"])
+        .fails_saying(2, &["there is no actor 'total'"]);
     let logs = node.wasmrun(["logs", "total"]).run();
     assert_eq!(
         logs.stderr.matches("as it was told to").count(),
@@ -113,7 +113,7 @@ fn to_give_its_state_an_actor_has_the_time_of_the_call() {
     endless().ok();
     assert_eq!(held().ok(), "none\n", "another generation");
     endless().ok();
-    assert_says(&held().fails(2), &["there is no actor 'holder'"]);
+    held().fails_saying(2, &["there is no actor 'holder'"]);
 }
 
 #[test]
@@ -156,19 +156,13 @@ fn an_actor_of_a_node_lives_again_as_often_as_was_said() {
     assert_eq!(call("twice", "crash-before(2)").ok(), "2\n");
     // There are generations left, and none for the call: a later one meets the next generation.
     busy("generations", "5", "0");
-    assert_says(
-        &call("generations", "crash-before(1)").fails(5),
-        &["the guest trapped"],
-    );
+    call("generations", "crash-before(1)").fails_saying(5, &["the guest trapped"]);
     // It is that call's first attempt.
     assert_eq!(call("generations", "crash-before(0)").ok(), "0\n");
     // The call could be made again, and there is no generation left.
     busy("calls", "0", "5");
     call("calls", "crash-before(1)").fails(5);
-    assert_says(
-        &call("calls", "crash-before(0)").fails(2),
-        &["there is no actor 'calls'"],
-    );
+    call("calls", "crash-before(0)").fails_saying(2, &["there is no actor 'calls'"]);
 }
 
 #[test]
@@ -182,8 +176,8 @@ fn the_next_generation_has_the_state_after_a_call_that_returned_its_error() {
         let call = |call: &str| node.wasmrun(["actor", "call", &name, call]);
         assert_eq!(call("incr(2)").ok(), "7\n");
         // It fails, and what it has changed stays changed.
-        assert_says(&call("take(9)").fails(5), &["there were only 7"]);
-        assert_says(&call("panic(\"told to\")").fails(5), &["the guest trapped"]);
+        call("take(9)").fails_saying(5, &["there were only 7"]);
+        call("panic(\"told to\")").fails_saying(5, &["the guest trapped"]);
         assert_eq!(call("value()").ok(), "0\n", "{module}");
     }
 }
@@ -253,14 +247,13 @@ fn a_cancelled_actor_does_not_live_again() {
         assert_eq!(ended.code, Some(5), "{ended}");
         assert_says(&ended.stderr, &["actor", "was ended"]);
     }
-    assert_says(&call("add(1)").fails(2), &["there is no actor 'worker'"]);
-    assert_says(
-        &node.wasmrun(["get", actor]).fails(2),
-        &["has ended", "wasmrun logs"],
-    );
+    call("add(1)").fails_saying(2, &["there is no actor 'worker'"]);
+    node.wasmrun(["get", actor])
+        .fails_saying(2, &["has ended", "wasmrun logs"]);
     // No generation of it is left or comes.
     assert_eq!(live(""), 0);
     let status = node.wasmrun(["status"]).json(0);
     assert_eq!(status["available"], status["total"], "{status}");
-    assert_says(&node.wasmrun(["cancel", "worker"]).fails(2), &["worker"]);
+    node.wasmrun(["cancel", "worker"])
+        .fails_saying(2, &["worker"]);
 }

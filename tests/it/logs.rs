@@ -98,8 +98,8 @@ fn levels_choose_what_is_said() {
     ] {
         assert!(!less.contains("wasmrun"), "{less}");
     }
-    let wrong = wasmrun(&["node", "start", "--log", "loud"]).fails(2);
-    assert_says(&wrong, &["'loud' must be a level", "wasmrun_net=debug"]);
+    wasmrun(&["node", "start", "--log", "loud"])
+        .fails_saying(2, &["'loud' must be a level", "wasmrun_net=debug"]);
 }
 
 #[test]

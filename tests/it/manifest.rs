@@ -253,33 +253,29 @@ fn a_whole_manifest_from_a_file() {
 
     for (text, says) in WRONG {
         fs::write(&file, text).unwrap();
-        let stderr = annotate(&guest("fixture"), &out)
+        annotate(&guest("fixture"), &out)
             .arg("--manifest")
             .arg(&file)
-            .fails(2);
-        assert_says(
-            &stderr,
-            &[
-                "error: ",
-                "manifest.json is not a manifest\n  because: ",
-                says,
-            ],
-        );
+            .fails_saying(
+                2,
+                &[
+                    "error: ",
+                    "manifest.json is not a manifest\n  because: ",
+                    says,
+                ],
+            );
     }
-    let stderr = annotate(&guest("fixture"), &out)
+    annotate(&guest("fixture"), &out)
         .args(["--manifest", "/no/such/file"])
-        .fails(2);
-    assert_says(
-        &stderr,
-        &["error: cannot read /no/such/file\n  because: No such file"],
-    );
+        .fails_saying(
+            2,
+            &["error: cannot read /no/such/file\n  because: No such file"],
+        );
     let both = annotate(&guest("fixture"), &out)
         .arg("--manifest")
         .arg(&file);
-    assert_says(
-        &both.args(["--cpus", "1"]).fails(2),
-        &["cannot be used with"],
-    );
+    both.args(["--cpus", "1"])
+        .fails_saying(2, &["cannot be used with"]);
 }
 
 #[test]
@@ -365,14 +361,10 @@ fn a_wrong_manifest_in_a_module_is_refused() {
     let dir = scratch();
     for (text, says) in WRONG {
         let module = with_manifest(dir.path(), "prog-p1", text);
-        let stderr = Wasmrun::submit_file(&module).program(["args"]).fails(2);
-        assert_says(
-            &stderr,
-            &[
+        Wasmrun::submit_file(&module).program(["args"]).fails_saying(2, &[
                 "\n  because: the module's manifest (custom section wasmrun:manifest) is wrong: ",
                 says,
-            ],
-        );
+            ]);
         // Advice that leads somewhere: a new manifest mends it.
         let new = dir.path().join("new.json");
         fs::write(&new, "{\"version\":1}").unwrap();
@@ -393,15 +385,17 @@ fn amounts_of_a_manifest_that_cannot_be_served() {
         )
     };
     let module = with_manifest(dir.path(), "prog-p1", &manifest("1.5"));
-    let stderr = Wasmrun::submit_file(&module).program(["args"]).fails(2);
-    assert_says(&stderr, &["CPU: 1.5 is not possible"]);
+    Wasmrun::submit_file(&module)
+        .program(["args"])
+        .fails_saying(2, &["CPU: 1.5 is not possible"]);
     Wasmrun::submit_file(&module)
         .args(["--cpus", "1"])
         .program(["args"])
         .ok();
     let module = with_manifest(dir.path(), "prog-p1", &manifest("100000"));
-    let stderr = Wasmrun::submit_file(&module).program(["args"]).fails(3);
-    assert_says(&stderr, &["CPU: needs 100000, node has "]);
+    Wasmrun::submit_file(&module)
+        .program(["args"])
+        .fails_saying(3, &["CPU: needs 100000, node has "]);
 }
 
 #[test]
@@ -409,8 +403,9 @@ fn a_manifest_too_large_is_refused() {
     let dir = scratch();
     let text = format!("{{\"version\":1,\"x\":\"{}\"}}", "x".repeat(2 << 20));
     let module = with_manifest(dir.path(), "prog-p1", &text);
-    let stderr = Wasmrun::submit_file(&module).program(["args"]).fails(2);
-    assert_says(&stderr, &["more than the 1048576 that are read"]);
+    Wasmrun::submit_file(&module)
+        .program(["args"])
+        .fails_saying(2, &["more than the 1048576 that are read"]);
 }
 
 #[test]
@@ -444,14 +439,13 @@ fn annotations_that_make_no_sense() {
             "this is not a wasm module",
         ),
     ] {
-        assert_says(&run.fails(2), &["error: ", says]);
+        run.fails_saying(2, &["error: ", says]);
     }
     assert!(!out.exists());
-    let stderr = Wasmrun::new(["annotate"])
+    Wasmrun::new(["annotate"])
         .arg(&bench)
         .args(["--cpus", "1"])
-        .fails(2);
-    assert_says(&stderr, &["--out"]);
+        .fails_saying(2, &["--out"]);
 }
 
 #[test]

@@ -179,8 +179,8 @@ fn windows_outside_of_memory_end_the_task_and_nothing_else() {
     let node = Node::start();
     for what in ["beyond", "after", "overflow"] {
         let call = format!("bad-window(\"{what}\")");
-        let said = node.submit(&call).fails(5);
-        assert_says(&said, &["out of bounds of memory"]);
+        node.submit(&call)
+            .fails_saying(5, &["out of bounds of memory"]);
     }
     let status = node.wasmrun(["status"]).json(0);
     assert_eq!(status["store"]["pinned_bytes"], 0, "{status}");

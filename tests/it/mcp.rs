@@ -327,15 +327,13 @@ fn the_server_ends_well_when_told_and_says_when_its_node_has_gone() {
 
 #[test]
 fn what_cannot_be_served_is_said_at_once() {
-    assert_says(&mcp().fails(2), &["there is nothing to offer"]);
-    assert_says(
-        &mcp().arg(guest("prog")).fails(2),
-        &["prog.wasm", "exports no function that can be a tool"],
-    );
-    assert_says(
-        &mcp().args([guest("orders"), guest("orders")]).fails(2),
-        &["given twice"],
-    );
+    mcp().fails_saying(2, &["there is nothing to offer"]);
+    mcp()
+        .arg(guest("prog"))
+        .fails_saying(2, &["prog.wasm", "exports no function that can be a tool"]);
+    mcp()
+        .args([guest("orders"), guest("orders")])
+        .fails_saying(2, &["given twice"]);
     // Where the demo has been, there is a Python package beside the program. Not beside a copy.
     let elsewhere = scratch();
     let copy = elsewhere.path().join("wasmrun");
@@ -346,12 +344,9 @@ fn what_cannot_be_served_is_said_at_once() {
     let without = without.before(&elsewhere).run();
     assert_says(&without.stderr, &["no tool runs Python", "WASMRUN_PYTHON"]);
     let wrong = Wasmrun::new(["mcp"]).env("WASMRUN_PYTHON", guest("fixture"));
-    assert_says(&wrong.fails(2), &["it is not the Python interpreter"]);
+    wrong.fails_saying(2, &["it is not the Python interpreter"]);
     let open = mcp().args(["--listen", "0.0.0.0:0"]).arg(guest("fixture"));
-    assert_says(
-        &open.fails(2),
-        &["other machines can reach", "--token-file"],
-    );
+    open.fails_saying(2, &["other machines can reach", "--token-file"]);
     let dir = scratch();
     let path = dir.path().join("token");
     fs::write(&path, "short").expect("it can be written");
@@ -359,11 +354,11 @@ fn what_cannot_be_served_is_said_at_once() {
         .args(["--listen", "127.0.0.1:0", "--token-file"])
         .arg(&path)
         .arg(guest("fixture"));
-    assert_says(&short.fails(2), &["at least 16 characters"]);
+    short.fails_saying(2, &["at least 16 characters"]);
     let nobody = mcp()
         .arg(guest("fixture"))
         .env("WASMRUN_ADDRESS", "unix:/nowhere/node.sock");
-    assert_says(&nobody.fails(4), &["no node is running"]);
+    nobody.fails_saying(4, &["no node is running"]);
 }
 
 /// A server over HTTP, and where.

@@ -426,10 +426,10 @@ fn probes_and_numbers_say_how_it_is_in_the_cluster() {
 fn metrics_are_served_to_other_machines_only_if_that_is_said() {
     let node = Node::new();
     let open = "--metrics=0.0.0.0:0";
-    let said = node.wasmrun(["node", "start", open]).fails(2);
-    assert_says(&said, &["no password", "0.0.0.0:0", "--metrics-open"]);
-    let said = node.wasmrun(["node", "start", "--metrics-open"]).fails(2);
-    assert_says(&said, &["--metrics"]);
+    node.wasmrun(["node", "start", open])
+        .fails_saying(2, &["no password", "0.0.0.0:0", "--metrics-open"]);
+    node.wasmrun(["node", "start", "--metrics-open"])
+        .fails_saying(2, &["--metrics"]);
     let mut node = Node::new();
     node.start_with(&[open, "--metrics-open"]);
     let running = node.running.as_mut().expect("it runs");
@@ -539,11 +539,9 @@ fn addresses_that_cannot_be_are_refused() {
     let (node, address) = watched(&[]);
     let taken = format!("--metrics={address}");
     let other = Node::new();
-    let said = other.wasmrun(["node", "start", &taken]).fails(2);
-    assert_says(
-        &said,
-        &["metrics cannot be served at", "name a free address"],
-    );
-    let said = node.wasmrun(["node", "start", "--metrics=here"]).fails(2);
-    assert_says(&said, &["--metrics"]);
+    other
+        .wasmrun(["node", "start", &taken])
+        .fails_saying(2, &["metrics cannot be served at", "name a free address"]);
+    node.wasmrun(["node", "start", "--metrics=here"])
+        .fails_saying(2, &["--metrics"]);
 }

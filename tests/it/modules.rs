@@ -92,9 +92,8 @@ fn files_that_cannot_be_read() {
         ),
         (dir.path().to_owned(), "Is a directory", "give a file in it"),
     ] {
-        let stderr = Wasmrun::submit_file(&path).fails(2);
-        assert_says(
-            &stderr,
+        Wasmrun::submit_file(&path).fails_saying(
+            2,
             &[
                 "error: cannot read the module ",
                 "\n  because: ",
@@ -338,15 +337,9 @@ fn programs_of_few_means() {
         );
     }
     let text = "(module (func $start unreachable) (start $start) (func (export \"_start\")))";
-    assert_says(
-        &run("starts", text).fails(5),
-        &["the guest trapped", "at start\n"],
-    );
+    run("starts", text).fails_saying(5, &["the guest trapped", "at start\n"]);
     let text = "(module (memory 1) (data (i32.const 65536) \"x\") (func (export \"_start\")))";
-    assert_says(
-        &run("data", text).fails(5),
-        &["the guest trapped", "out of bounds memory access"],
-    );
+    run("data", text).fails_saying(5, &["the guest trapped", "out of bounds memory access"]);
 }
 
 #[test]

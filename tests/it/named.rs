@@ -46,15 +46,13 @@ fn an_actor_is_found_by_its_name_at_every_node() {
     }
     // It is taken for all.
     for at in [a, b, c] {
-        let said = create(at, "total").fails(2);
-        assert_says(
-            &said,
-            &["'total' belongs to actor ", " of node a", "kill that"],
-        );
+        create(at, "total")
+            .fails_saying(2, &["'total' belongs to actor ", " of node a", "kill that"]);
     }
     // Another tenant's is another name, and nobody else's.
-    let said = next(b, "total").args(["--tenant", "blue"]).fails(2);
-    assert_says(&said, &["there is no actor"]);
+    next(b, "total")
+        .args(["--tenant", "blue"])
+        .fails_saying(2, &["there is no actor"]);
     create(b, "total").args(["--tenant", "blue"]).ok();
     let blue = next(c, "total").args(["--tenant", "blue"]);
     assert_eq!(blue.ok(), "1\n");

@@ -161,7 +161,6 @@ fn what_is_there_is_left_alone() {
     let dir = scratch();
     fs::write(dir.path().join(NAME), "mine").unwrap();
     let new = Wasmrun::new(["new", NAME, "--lang", "js"]).dir(dir.path());
-    let said = new.fails(2);
-    assert_says(&said, &["my-sum is there already", "another name"]);
+    new.fails_saying(2, &["my-sum is there already", "another name"]);
     assert_eq!(fs::read_to_string(dir.path().join(NAME)).unwrap(), "mine");
 }

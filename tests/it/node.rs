@@ -89,16 +89,17 @@ fn without_a_node_commands_say_how_to_start_one() {
         &["node", "stop"],
         &["node", "list"],
     ] {
-        let said = Wasmrun::new(args).env("WASMRUN_ADDRESS", &address).fails(4);
-        assert_says(&said, &["no node is running here", "`wasmrun node start`"]);
+        Wasmrun::new(args)
+            .env("WASMRUN_ADDRESS", &address)
+            .fails_saying(4, &["no node is running here", "`wasmrun node start`"]);
     }
     let detached = Wasmrun::submit("graph").args(["--invoke", "noop()", "--detach"]);
-    let said = detached.env("WASMRUN_ADDRESS", &address).fails(4);
-    assert_says(&said, &["no node is running here"]);
-    let network = Wasmrun::new(["status", "--address", "10.0.0.1:6379"])
+    detached
+        .env("WASMRUN_ADDRESS", &address)
+        .fails_saying(4, &["no node is running here"]);
+    Wasmrun::new(["status", "--address", "10.0.0.1:6379"])
         .env("WASMRUN_IDENTITY", dir.path().join("none"))
-        .fails(4);
-    assert_says(&network, &["certificate", "`wasmrun login TOKEN`"]);
+        .fails_saying(4, &["certificate", "`wasmrun login TOKEN`"]);
 }
 
 #[test]
@@ -107,11 +108,9 @@ fn what_is_submitted_runs_in_the_node() {
     assert_eq!(node.submit("add(1, 2)").ok(), "3\n");
     let report = node.submit("fib(5)").json(0);
     assert_eq!(report["result"], 5);
-    assert_says(
-        &node.submit("crash()").fails(5),
-        &["crash: the guest trapped"],
-    );
-    assert_says(&node.submit("add(1)").fails(2), &["add"]);
+    node.submit("crash()")
+        .fails_saying(5, &["crash: the guest trapped"]);
+    node.submit("add(1)").fails_saying(2, &["add"]);
     let program = || node.wasmrun(["submit"]).arg(guest("prog"));
     assert_eq!(program().program(["args", "a", "b"]).ok(), "a\nb\n");
     let array = node.submit("add($i, 1)").args(["--array", "1-20"]).ok();
@@ -148,9 +147,8 @@ fn a_detached_task_goes_on_and_keeps_its_result() {
     let printing = printing.program(["args", "printed"]).ok();
     node.wait_for("finished", 2);
     assert_eq!(node.wasmrun(["logs", printing.trim()]).ok(), "printed\n");
-    let unknown = node.wasmrun(["get", "ffffffffffffffffffff"]).fails(2);
-    assert_says(
-        &unknown,
+    node.wasmrun(["get", "ffffffffffffffffffff"]).fails_saying(
+        2,
         &[
             "there is no task, actor or job 'ffff",
             "`wasmrun list tasks`",
@@ -182,18 +180,14 @@ fn files_become_objects_and_come_back() {
     assert_eq!(listed["objects"][0]["id"], id);
     assert_eq!(listed["objects"][0]["size_bytes"], bytes.len());
     node.wasmrun(["object", "delete", id]).ok();
-    assert_says(
-        &node.wasmrun(["object", "get", id]).fails(2),
-        &["there is no object"],
-    );
+    node.wasmrun(["object", "get", id])
+        .fails_saying(2, &["there is no object"]);
     assert_eq!(
         node.wasmrun(["object", "list"]).json(0)["objects"],
         Json::Array(vec![])
     );
-    assert_says(
-        &node.wasmrun(["put", "/nowhere/at/all"]).fails(2),
-        &["cannot read"],
-    );
+    node.wasmrun(["put", "/nowhere/at/all"])
+        .fails_saying(2, &["cannot read"]);
 }
 
 #[test]
@@ -204,17 +198,14 @@ fn an_actor_lives_between_commands() {
     let call = |call: &str| node.wasmrun(["actor", "call", "total", call]);
     assert_eq!(call("add(5)").ok(), "15\n");
     assert_eq!(call("add(1)").json(0)["result"], 16);
-    let taken = create().args(["counter", "0", "--name", "total"]).fails(2);
-    assert_says(&taken, &["the name 'total' belongs to actor "]);
-    assert_says(
-        &call("subtract(1)").fails(2),
-        &["no method 'subtract'", "add"],
-    );
-    assert_says(&call("add(\"x\")").fails(2), &["add"]);
-    assert_says(
-        &create().args(["clock", "--name", "x"]).fails(2),
-        &["'clock'", "counter"],
-    );
+    create()
+        .args(["counter", "0", "--name", "total"])
+        .fails_saying(2, &["the name 'total' belongs to actor "]);
+    call("subtract(1)").fails_saying(2, &["no method 'subtract'", "add"]);
+    call("add(\"x\")").fails_saying(2, &["add"]);
+    create()
+        .args(["clock", "--name", "x"])
+        .fails_saying(2, &["'clock'", "counter"]);
     assert_says(
         &node.wasmrun(["actor", "list"]).ok(),
         &["total", "counter", "running"],
@@ -230,16 +221,14 @@ fn an_actor_lives_between_commands() {
         &node.wasmrun(["explain", id]).ok(),
         &["has ended: finished"],
     );
-    assert_says(
-        &node.wasmrun(["logs", id]).fails(2),
-        &["a call's is its actor's"],
-    );
+    node.wasmrun(["logs", id])
+        .fails_saying(2, &["a call's is its actor's"]);
     assert_eq!(node.wasmrun(["logs", "total"]).ok(), "");
-    assert_says(&call("crash()").fails(5), &["the guest trapped"]);
-    assert_says(&call("add(1)").fails(2), &["there is no actor 'total'"]);
+    call("crash()").fails_saying(5, &["the guest trapped"]);
+    call("add(1)").fails_saying(2, &["there is no actor 'total'"]);
     create().args(["counter", "1", "--name", "total"]).ok();
     node.wasmrun(["actor", "kill", "total"]).ok();
-    assert_says(&call("add(1)").fails(2), &["there is no actor 'total'"]);
+    call("add(1)").fails_saying(2, &["there is no actor 'total'"]);
 }
 
 #[test]
@@ -283,10 +272,8 @@ fn a_node_that_is_killed_is_replaced() {
     assert_eq!(ended.code, Some(4), "{ended}");
     assert_says(&ended.stderr, &["the connection to the node has ended"]);
     assert!(node.socket().exists());
-    assert_says(
-        &node.wasmrun(["status"]).fails(4),
-        &["no node is running here"],
-    );
+    node.wasmrun(["status"])
+        .fails_saying(4, &["no node is running here"]);
     node.start_again();
     assert_eq!(node.submit("add(1, 2)").ok(), "3\n");
 }
@@ -374,7 +361,7 @@ fn a_node_refuses_more_than_it_allows() {
             .args(["counter", "1", "--memory", "1GiB", "--name", "x"]),
     ];
     for command in refused {
-        assert_says(&command.fails(3), &["limit of", "on this node", say]);
+        command.fails_saying(3, &["limit of", "on this node", say]);
     }
     let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
     create.args(["counter", "1", "--name", "one"]).ok();
@@ -382,10 +369,7 @@ fn a_node_refuses_more_than_it_allows() {
         let call = node.wasmrun(["actor", "call", "one", "add(1)"]);
         call.args(["--time-limit", limit])
     };
-    assert_says(
-        &call("2h").fails(3),
-        &["time limit of 1h for one call", say],
-    );
+    call("2h").fails_saying(3, &["time limit of 1h for one call", say]);
     assert_eq!(call("1m").ok(), "2\n");
 }
 
@@ -434,11 +418,9 @@ fn objects_in_a_folder_leave_nothing_behind() {
     node.start_with(&options);
     assert!(names().is_empty(), "{:?}", names());
     let refused = Wasmrun::submit("graph").args(["--invoke", "noop()", "--object-dir"]);
-    let said = refused.arg(&file).fails(2);
-    assert_says(
-        &said,
-        &["object folder", "file cannot be used", "--object-dir"],
-    );
+    refused
+        .arg(&file)
+        .fails_saying(2, &["object folder", "file cannot be used", "--object-dir"]);
 }
 
 /// What a node has mapped.
@@ -458,20 +440,15 @@ fn walk(path: &Path) -> u64 {
 #[test]
 fn one_socket_is_one_nodes() {
     let node = Node::start();
-    let second = node.wasmrun(["node", "start"]).fails(2);
-    assert_says(
-        &second,
-        &["a node is running already", "`wasmrun node stop`"],
-    );
+    node.wasmrun(["node", "start"])
+        .fails_saying(2, &["a node is running already", "`wasmrun node stop`"]);
     assert_eq!(node.submit("add(1, 2)").ok(), "3\n");
     let open = scratch();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(open.path(), mode).unwrap();
     let address = format!("unix:{}/node.sock", open.path().display());
-    let refused = node
-        .wasmrun(["node", "start", "--address", &address])
-        .fails(2);
-    assert_says(&refused, &["can be used by others"]);
+    node.wasmrun(["node", "start", "--address", &address])
+        .fails_saying(2, &["can be used by others"]);
 }
 
 #[test]
@@ -481,10 +458,8 @@ fn stopping_waits_for_what_runs_unless_told_otherwise() {
     node.wait_for("running", 1);
     let stopping = node.wasmrun(["node", "stop"]).start();
     while node.wasmrun(["status"]).json(0)["stopping"] != true {}
-    assert_says(
-        &node.submit("add(1, 2)").fails(4),
-        &["the node is stopping"],
-    );
+    node.submit("add(1, 2)")
+        .fails_saying(4, &["the node is stopping"]);
     node.wasmrun(["cancel", id.trim()]).ok();
     assert_eq!(stopping.end().code, Some(0));
     let ended = node.running.take().expect("it ran").end();
@@ -531,8 +506,9 @@ fn an_actors_flags_are_those_of_tasks() {
         let create = node.wasmrun(["actor", "create"]).arg(guest("graph"));
         create.args(["counter", "10", "--name", name])
     };
-    let nowhere = create("a").args(["--label-selector", "zone=moon"]).fails(3);
-    assert_says(&nowhere, &["zone=moon"]);
+    create("a")
+        .args(["--label-selector", "zone=moon"])
+        .fails_saying(3, &["zone=moon"]);
     create("b")
         .args(["--strategy", "spread", "--priority", "3"])
         .ok();
@@ -548,8 +524,8 @@ fn an_object_is_its_tenants() {
     std::fs::write(&file, [7; 100_000]).unwrap();
     let id = node.wasmrun(["put", "--tenant", "red"]).arg(&file).ok();
     let id = id.trim();
-    let refused = node.wasmrun(["object", "get", id]).fails(2);
-    assert_says(&refused, &["belongs to tenant 'red'", "say --tenant red"]);
+    node.wasmrun(["object", "get", id])
+        .fails_saying(2, &["belongs to tenant 'red'", "say --tenant red"]);
     let got = node.wasmrun(["object", "get", id, "--tenant", "red"]).run();
     assert!(got.stdout == [7; 100_000]);
     node.wasmrun(["object", "delete", id]).fails(2);

@@ -103,9 +103,8 @@ fn jobs_nodes_and_tenants_are_listed() {
         assert_says(&node.wasmrun(["list", what]).ok(), says);
     }
     for (id, tenant) in ids.iter().zip(["red", "red", "blue"]) {
-        let other = node.wasmrun(["cancel", id]).fails(2);
-        assert_says(
-            &other,
+        node.wasmrun(["cancel", id]).fails_saying(
+            2,
             &["there is no task, actor or job", "of tenant 'default'"],
         );
         node.wasmrun(["cancel", id, "--tenant", tenant]).ok();

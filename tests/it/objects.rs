@@ -127,16 +127,15 @@ fn a_name_alone_opens_nothing() {
 
 #[test]
 fn an_object_larger_than_the_store_is_refused_at_once() {
-    let stderr = graph("put-and-get(20000000)")
+    graph("put-and-get(20000000)")
         .args(["--object-memory", "4MiB"])
-        .fails(5);
-    assert_says(
-        &stderr,
-        &[
-            "of 19 MiB can never fit into the object store of 4 MiB",
-            "--object-memory",
-        ],
-    );
+        .fails_saying(
+            5,
+            &[
+                "of 19 MiB can never fit into the object store of 4 MiB",
+                "--object-memory",
+            ],
+        );
 }
 
 #[test]
@@ -221,9 +220,8 @@ fn what_is_on_disk_comes_back_though_the_disk_is_nearly_full() {
     });
     let short = [put("c", 500_000), put("d", 900_000)];
     let long = put("e", 1_400_000);
-    let said = node.wasmrun(["object", "get", &short[1]]).fails(5);
-    assert_says(
-        &said,
+    node.wasmrun(["object", "get", &short[1]]).fails_saying(
+        5,
         &[
             "cannot be read back from disk now",
             "on disk",
@@ -315,10 +313,10 @@ fn where_a_task_failed_the_failure_is_shown() {
     let listed = node.wasmrun(["list", "tasks"]).json(0);
     let id = listed["tasks"][0]["id"].as_str().expect("it is remembered");
     let get = |id: &str| node.wasmrun(["object", "get", id]);
-    assert_says(&get(id).fails(5), &["the guest trapped"]);
+    get(id).fails_saying(5, &["the guest trapped"]);
     let detached = node.submit("crash()").arg("--detach").json(0);
     let id = detached["task_id"].as_str().expect("it has one");
-    assert_says(&get(id).fails(5), &["the guest trapped"]);
+    get(id).fails_saying(5, &["the guest trapped"]);
 }
 
 #[test]

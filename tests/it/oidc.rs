@@ -161,8 +161,8 @@ fn a_person_logs_in_and_others_do_not() {
         (&json!("ann@example.com"), &json!("valid"))
     );
     assert!(row["left_ms"].as_u64().unwrap() <= 12 * 3_600_000, "{row}");
-    let renewed = ann.command(&["login", "--renew"]).fails(4);
-    assert_says(&renewed, &["came of a login", "wasmrun login --oidc"]);
+    ann.command(&["login", "--renew"])
+        .fails_saying(4, &["came of a login", "wasmrun login --oidc"]);
 
     let ended = eve_logs_in.end();
     assert_eq!(ended.code, Some(4), "{ended}");
@@ -182,13 +182,14 @@ fn a_head_that_is_another_or_lets_nobody_log_in() {
     let cluster = Cluster::new();
     let client = Client::new(&cluster.address);
     let login = ["login", "--oidc", &cluster.address];
-    let said = client.command(&login).fails(4);
-    assert_says(&said, &["people cannot log in", "--oidc FILE"]);
+    client
+        .command(&login)
+        .fails_saying(4, &["people cannot log in", "--oidc FILE"]);
     let other = "0".repeat(64);
     let pinned = client.command(&login).args(["--authority", &other]);
-    assert_says(&pinned.fails(4), &["no member of our cluster"]);
+    pinned.fails_saying(4, &["no member of our cluster"]);
     let wrong = client.command(&login).args(["--authority", "0"]);
-    assert_says(&wrong.fails(2), &["64 hexadecimal digits"]);
+    wrong.fails_saying(2, &["64 hexadecimal digits"]);
 }
 
 #[test]

@@ -112,9 +112,8 @@ fn to_cancel_a_call_that_runs_is_refused_and_says_what_helps() {
     let (driver, id) = spin(&say);
     let waiting = call(&say, "incr(1)").start();
     node.wait_for("ready", 1);
-    let said = say(&["cancel", &id]).fails(2);
-    assert_says(
-        &said,
+    say(&["cancel", &id]).fails_saying(
+        2,
         &[
             ".spin (",
             "runs",

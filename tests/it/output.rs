@@ -228,11 +228,8 @@ fn doctor_says_whether_a_node_can_listen_here() {
         &found,
         &["192.0.2.1 is no address of this machine", "--listen"],
     );
-    let wrong = doctor("localhost", tcp).fails(2);
-    assert_says(
-        &wrong,
-        &["'localhost' must be the IP address", "127.0.0.1:7461"],
-    );
+    doctor("localhost", tcp)
+        .fails_saying(2, &["'localhost' must be the IP address", "127.0.0.1:7461"]);
 }
 
 #[test]
@@ -338,10 +335,9 @@ fn bench_prints_a_table_and_takes_other_guests() {
     );
     assert!(lines.next().unwrap().starts_with("start_warm "), "{out}");
     assert_says(&ended.stderr, &[" CPUs, ", "guest bench.wasm"]);
-    let stderr = Wasmrun::new(["bench", "start_warm", "--module"])
+    Wasmrun::new(["bench", "start_warm", "--module"])
         .arg(guest("fixture"))
-        .fails(2);
-    assert_says(&stderr, &["is no guest for the bench", "busy-iterations"]);
+        .fails_saying(2, &["is no guest for the bench", "busy-iterations"]);
 }
 
 /// What `inspect` prints with its digest left out.
@@ -451,15 +447,10 @@ fn inspect_prints_wit() {
             ],
         );
     }
-    let stderr = Wasmrun::new(["inspect", "--wit"])
+    Wasmrun::new(["inspect", "--wit"])
         .arg(guest("prog-p1"))
-        .fails(2);
-    assert_says(
-        &stderr,
-        &["error: cannot show the WIT of ", "\n  because: "],
-    );
-    let stderr = Wasmrun::new(["inspect", "--wit", "/bin/sh"]).fails(2);
-    assert_says(&stderr, &["this is not a wasm module"]);
+        .fails_saying(2, &["error: cannot show the WIT of ", "\n  because: "]);
+    Wasmrun::new(["inspect", "--wit", "/bin/sh"]).fails_saying(2, &["this is not a wasm module"]);
 }
 
 #[test]
@@ -578,7 +569,7 @@ fn a_file_keeps_what_it_has_until_there_is_something_new() {
     }
     for (name, says) in [("", "is empty"), ("new/", "name of a folder")] {
         let refused = Wasmrun::submit("prog").args(["-O", name]);
-        assert_says(&refused.program(["args"]).fails(2), &[says]);
+        refused.program(["args"]).fails_saying(2, &[says]);
     }
     // Nobody writes to this one.
     let node = Node::start();

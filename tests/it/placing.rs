@@ -412,11 +412,12 @@ fn whoever_wants_a_node_waits_for_it_as_long_as_it_is_there() {
     );
     let seen = wait_for(c, &soft, "finished");
     assert_ne!(seen["node"], "b", "{seen}");
-    let said = call(a, "place()").args(["--strategy", "node:b"]).fails(3);
-    assert_says(
-        &said,
-        &["node b is not in the cluster", "make the affinity soft"],
-    );
+    call(a, "place()")
+        .args(["--strategy", "node:b"])
+        .fails_saying(
+            3,
+            &["node b is not in the cluster", "make the affinity soft"],
+        );
     assert_ne!(place(a, &["--strategy", "node:b:soft"]), "b");
 }
 

@@ -98,8 +98,8 @@ fn the_policy_changes_while_tasks_wait() {
         ("top-share=2", "from 0 to 1"),
         ("colour=red", "there is no 'colour'"),
     ] {
-        let refused = node.wasmrun(["scheduling", "set", wrong]).fails(2);
-        assert_says(&refused, &[says]);
+        node.wasmrun(["scheduling", "set", wrong])
+            .fails_saying(2, &[says]);
     }
     let twice = ["scheduling", "set", "policy=fifo", "policy=drf"];
     let refused = node.wasmrun(twice).fails(2);

@@ -87,8 +87,8 @@ fn input_from_a_file() {
         let run = Wasmrun::submit(guest).args(["--stdin", "/dev/null"]);
         assert_eq!(run.stdin("x").program(["cat"]).ok(), "");
         let run = Wasmrun::submit(guest).args(["--stdin", "/no/such/file"]);
-        assert_says(
-            &run.program(["cat"]).fails(2),
+        run.program(["cat"]).fails_saying(
+            2,
             &["error: cannot read /no/such/file for --stdin\n  because: No such file or directory"],
         );
     }
@@ -199,8 +199,8 @@ fn a_panic_shows_its_message_and_backtrace() {
             "    at prog::main",
         ),
     ] {
-        assert_says(
-            &run.fails(5),
+        run.fails_saying(
+            5,
             &[
                 "panicked at ",
                 "all is lost\n",
@@ -290,15 +290,13 @@ fn what_is_for_functions_is_refused_for_programs_and_the_other_way_round() {
             "fixture.wasm has no program to run; call one of its functions, for example --invoke 'a#who()'",
         ],
     );
-    let stderr = Wasmrun::call("noop()").program(["x"]).fails(2);
-    assert_says(
-        &stderr,
+    Wasmrun::call("noop()").program(["x"]).fails_saying(
+        2,
         &["arguments after -- are for a program: write a function's into --invoke 'f(…)'"],
     );
-    let stderr = Wasmrun::submit("prog")
+    Wasmrun::submit("prog")
         .args(["--invoke", "main()"])
-        .fails(2);
-    assert_says(&stderr, &["error: the module exports no function 'main'"]);
+        .fails_saying(2, &["error: the module exports no function 'main'"]);
 }
 
 #[test]

@@ -360,7 +360,7 @@ fn what_a_node_has_is_changed_while_it_runs() {
         ),
         (set("fpga=1").arg("--persist"), "--node-resource next time"),
     ] {
-        assert_says(&wrong.fails(2), &[says]);
+        wrong.fails_saying(2, &[says]);
     }
 }
 

@@ -157,7 +157,7 @@ fn bundles_are_on_nodes_with_the_labels_that_they_want() {
     ];
     let made = group(&a, &missing);
     let late = a.command(&["group", "ready", &made, "--timeout", "100ms"]);
-    assert_says(&late.fails(6), &["bundle 0: label zone=z matches none of "]);
+    late.fails_saying(6, &["bundle 0: label zone=z matches none of "]);
 }
 
 #[test]
@@ -246,11 +246,12 @@ fn a_program_that_reads_a_stream_is_told_what_ties_it_to_its_node() {
 fn a_group_that_nobody_has_made_is_told_as_such() {
     let [a, b] = nodes([("a", &[]), ("b", &[])]);
     let strategy = "group:000102030405060708090a0b0c0d0e0f";
-    let said = call(&a, "place()").args(["--strategy", strategy]).fails(5);
-    assert_says(
-        &said,
-        &["the tenant has no placement group 000102030405060708090a0b0c0d0e0f"],
-    );
+    call(&a, "place()")
+        .args(["--strategy", strategy])
+        .fails_saying(
+            5,
+            &["the tenant has no placement group 000102030405060708090a0b0c0d0e0f"],
+        );
     let made = group(&a, &["--kind", "pack", "--bundle", "cpus=0.1"]);
     // Known to another node only, and at once.
     let place = call(&b, "place()").args(["--strategy", &format!("group:{made}"), "--cpus", "0.1"]);

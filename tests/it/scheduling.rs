@@ -75,8 +75,7 @@ fn an_error_of_the_functions_own_is_an_answer() {
     assert_failed_before(1, &ended.stderr);
     assert_says(&ended.stderr, &["the function returned an error: \"x\""]);
     // As well where the module declares retries for it.
-    let stderr = Wasmrun::call("fail(\"no\")").fails(5);
-    assert_says(&stderr, &["the function returned an error: \"no\""]);
+    Wasmrun::call("fail(\"no\")").fails_saying(5, &["the function returned an error: \"no\""]);
 }
 
 #[test]
@@ -100,8 +99,9 @@ fn an_error_of_the_functions_own_is_a_failure_where_that_is_said() {
     // And the command that it is not.
     let stderr = submit().args(["--retry-on-error=false"]).fails(5);
     assert_failed_before(1, &stderr);
-    let stderr = submit().args(["--retry-on-error=perhaps"]).fails(2);
-    assert_says(&stderr, &["perhaps", "--retry-on-error"]);
+    submit()
+        .args(["--retry-on-error=perhaps"])
+        .fails_saying(2, &["perhaps", "--retry-on-error"]);
 }
 
 #[test]
@@ -230,8 +230,8 @@ fn a_program_of_an_array_is_tried_again_with_its_input_from_the_start() {
     let second = "[0 attempt 2] one\n[0 attempt 2] two\n";
     assert_eq!(out, format!("[0] one\n[0] two\n{second}"));
     let dir = scratch();
-    let stderr = second_time_lucky(dir.path(), &["--array", "0"]).fails(5);
-    assert_says(&stderr, &["[0] failed: the program exited with code 7"]);
+    second_time_lucky(dir.path(), &["--array", "0"])
+        .fails_saying(5, &["[0] failed: the program exited with code 7"]);
 }
 
 #[test]
@@ -335,8 +335,7 @@ fn the_memory_of_the_alternative_is_the_limit() {
             .args(["--node-gpus", gpus])
     };
     assert_eq!(run("1").ok(), "60\n");
-    let stderr = run("0").fails(5);
-    assert_says(&stderr, &["memory limit of 32 MiB reached"]);
+    run("0").fails_saying(5, &["memory limit of 32 MiB reached"]);
 }
 
 #[test]
@@ -372,11 +371,10 @@ fn whoever_says_what_it_is_to_be_gets_no_alternative() {
             .args(args)
     };
     for args in [&["--gpus", "1"][..], &["--cpus", "1"]] {
-        assert_says(&run(args).fails(3), &["GPU: needs 1, node has 0 in total"]);
+        run(args).fails_saying(3, &["GPU: needs 1, node has 0 in total"]);
     }
     // Where none fits, what the first lacks is told.
-    let stderr = run(&["--node-memory", "16MiB"]).fails(3);
-    assert_says(&stderr, &["error: no node can ever run this task: "]);
+    run(&["--node-memory", "16MiB"]).fails_saying(3, &["error: no node can ever run this task: "]);
 }
 
 #[test]
@@ -525,11 +523,9 @@ fn options_that_make_no_sense_are_named() {
         assert_says(&stderr, &["error: invalid value '", &named, "': ", says]);
     }
     let labels = ["--node-label", "zone=a", "--node-label", "zone=b"];
-    let stderr = Wasmrun::call("noop()").args(labels).fails(2);
-    assert_says(
-        &stderr,
-        &["--node-label zone=b", "the label zone is given twice"],
-    );
+    Wasmrun::call("noop()")
+        .args(labels)
+        .fails_saying(2, &["--node-label zone=b", "the label zone is given twice"]);
 }
 
 #[test]

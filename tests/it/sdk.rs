@@ -34,7 +34,7 @@ fn values_come_back_as_they_were() {
     assert_result("echo-result(ok([1.5, -2]))", "ok([1.5, -2])");
     assert_result("area([rect((2, 3)), dot])", "6");
     for run in sdk("echo-result(err(\"no\"))") {
-        assert_says(&run.fails(5), &["the function returned an error: \"no\""]);
+        run.fails_saying(5, &["the function returned an error: \"no\""]);
     }
 }
 
@@ -137,8 +137,8 @@ fn failures_say_what_happened() {
         }
     }
     for run in sdk("pi-plus(0, 1)") {
-        assert_says(
-            &run.fails(5),
+        run.fails_saying(
+            5,
             &[
                 "argument 1 could not be made",
                 "(pi) failed",
@@ -156,7 +156,7 @@ fn a_task_is_tried_again_as_often_as_its_caller_says() {
         assert_says(&run.ok(), &["[\"2\", ", "too early: 2", "too early: 0"]);
     }
     for run in sdk("succeed-at(1)") {
-        assert_says(&run.fails(5), &["the guest trapped"]);
+        run.fails_saying(5, &["the guest trapped"]);
     }
     for run in sdk("succeed-at(1)") {
         assert_eq!(run.args(["--retries", "1"]).ok(), "1\n");
@@ -173,11 +173,11 @@ fn options_of_a_call_count_instead_of_what_is_declared() {
         assert_eq!(json["result"]["ok"], held, "{json:#}");
     }
     for run in sdk("labelled(\"zone=b\")") {
-        let said = run.args(labels).fails(5);
-        assert_says(&said, &["label zone=b does not match"]);
+        run.args(labels)
+            .fails_saying(5, &["label zone=b does not match"]);
     }
     for run in sdk("labelled(\"zone in a\")") {
-        assert_says(&run.fails(5), &["zone in a"]);
+        run.fails_saying(5, &["zone in a"]);
     }
     for run in sdk("in-order()") {
         let said = run.args(["--node-cpus", "1", "--cpus", "1"]).run();
@@ -185,7 +185,7 @@ fn options_of_a_call_count_instead_of_what_is_declared() {
         assert_eq!(said.stderr, "urgent\nfirst\nlast\n", "{said}");
     }
     for run in sdk("limited(200)") {
-        assert_says(&run.fails(5), &["time limit of 200ms reached"]);
+        run.fails_saying(5, &["time limit of 200ms reached"]);
     }
     assert_result("calling-again(2)", "ok(2)");
 }
@@ -199,10 +199,7 @@ fn an_actors_calls_are_made_again_as_its_class_declares() {
 fn all_values_have_one_deadline() {
     // Each of ten comes within half the time, all of them only in five times as much.
     for run in sdk("in-time(10, 100, 200)") {
-        assert_says(
-            &run.fails(5),
-            &["the function returned an error: timed-out"],
-        );
+        run.fails_saying(5, &["the function returned an error: timed-out"]);
     }
     assert_result("in-time(3, 1, 60000)", "ok([1, 2, 3])");
     assert_result("in-time(0, 0, 0)", "ok([])");
@@ -242,9 +239,8 @@ fn calls_and_constructors_have_time_limits() {
     }
     for run in sdk("overdue(2000)") {
         // The node has the last word.
-        let refused = run.args(["--max-time-limit", "1s"]).fails(5);
-        assert_says(
-            &refused,
+        run.args(["--max-time-limit", "1s"]).fails_saying(
+            5,
             &["time limit of 1s for one constructor on this node: 2s"],
         );
     }
@@ -270,10 +266,7 @@ fn circles_are_found() {
     assert_result("circle(1)", "ok(1)");
     for run in sdk("circle(2)") {
         let waits = "tasks wait for each other in a circle: ";
-        assert_says(
-            &run.fails(5),
-            &[waits, "#caller.ask", "waits for the first"],
-        );
+        run.fails_saying(5, &[waits, "#caller.ask", "waits for the first"]);
     }
 }
 
@@ -288,7 +281,7 @@ fn recursion_that_the_node_has_no_room_for_is_found() {
         ),
     ] {
         for run in sdk("fib(10)") {
-            assert_says(&run.args(room).fails(5), &["deadlock", why]);
+            run.args(room).fails_saying(5, &["deadlock", why]);
         }
     }
 }

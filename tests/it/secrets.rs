@@ -91,10 +91,7 @@ fn a_task_is_given_what_was_set_and_a_list_shows_names_alone() {
             "submit" => command.arg(guest("prog")).program(["env"]),
             _ => command,
         };
-        assert_says(
-            &command.fails(2),
-            &["there is no secret KEY for tenant 'red'"],
-        );
+        command.fails_saying(2, &["there is no secret KEY for tenant 'red'"]);
     }
     let listed = node.wasmrun(["secret", "list", "--tenant", "red"]).json(0);
     assert_eq!(listed["secrets"], Json::Array(Vec::new()));
@@ -136,8 +133,8 @@ fn any_bytes_are_a_file_and_text_alone_is_a_variable() {
         );
         match std::str::from_utf8(value).is_ok_and(|it| !it.contains('\0')) {
             true => assert_eq!(env.ok(), "line\nline\n\n"),
-            false => assert_says(
-                &env.fails(5),
+            false => env.fails_saying(
+                5,
                 &[
                     "secret RAW of tenant 'default' is not text",
                     "--secret /run/secrets/RAW=RAW",
@@ -151,21 +148,21 @@ fn any_bytes_are_a_file_and_text_alone_is_a_variable() {
         assert_eq!(ended.code, Some(code), "{ended}");
     }
     for name in ["a-b", "1A", "A=B"] {
-        assert_says(&set(name).fails(2), &["is not the name of a secret"]);
+        set(name).fails_saying(2, &["is not the name of a secret"]);
     }
     for given in ["A=", "/tmp/a=RAW", "/run/secrets/../a=RAW"] {
         prints(node.wasmrun(["submit"]), &["--secret", given], ["env"]).fails(2);
     }
     let twice = ["--secret", "A=RAW", "--secret", "A=LARGE"];
-    let said = prints(node.wasmrun(["submit"]), &twice, ["env"]).fails(2);
-    assert_says(&said, &["two secrets are to be given in A"]);
+    prints(node.wasmrun(["submit"]), &twice, ["env"])
+        .fails_saying(2, &["two secrets are to be given in A"]);
 }
 
 #[test]
 fn the_node_inside_a_command_has_none() {
     let run = Wasmrun::submit("prog").args(["--secret", "KEY"]);
-    let said = run.program(["env"]).fails(2);
-    assert_says(&said, &["there is no secret KEY", "wasmrun node start"]);
+    run.program(["env"])
+        .fails_saying(2, &["there is no secret KEY", "wasmrun node start"]);
 }
 
 /// Waits until a node knows of no secret.
@@ -254,8 +251,8 @@ fn all_nodes_give_a_value_and_none_writes_it_down() {
     for member in [&a, &b] {
         wait_for_none(member);
         let submit = member.command(&["submit"]);
-        let said = prints(submit, &["--secret", "KEY"], ["env", "KEY"]).fails(2);
-        assert_says(&said, &["there is no secret KEY"]);
+        prints(submit, &["--secret", "KEY"], ["env", "KEY"])
+            .fails_saying(2, &["there is no secret KEY"]);
     }
     logs.extend([b.stop(), a.stop()].map(|it| it.stderr));
     assert!(logs.iter().all(|it| !it.contains(VALUE)), "{logs:?}");
@@ -280,8 +277,8 @@ fn another_key_seals_what_was_set_before_and_all_nodes_open_it() {
     opened(&b);
     let before = key(&a);
     assert_eq!(key(&b), before);
-    let said = b.command(&["secret", "rotate"]).fails(2);
-    assert_says(&said, &["at the head, node a", "wasmrun secret rotate"]);
+    b.command(&["secret", "rotate"])
+        .fails_saying(2, &["at the head, node a", "wasmrun secret rotate"]);
 
     let rotated = a.command(&["secret", "rotate"]).run();
     assert_eq!(rotated.code, Some(0), "{rotated}");

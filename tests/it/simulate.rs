@@ -376,13 +376,9 @@ fn a_wrong_scenario_is_an_error_that_names_the_place() {
     let dir = scratch();
     let path = dir.path().join("plan.json");
     std::fs::write(&path, task("\n  \"resources\": {\"CPU\": \"x\"}")).unwrap();
-    let stderr = Wasmrun::new(["simulate", "plan.json"])
+    Wasmrun::new(["simulate", "plan.json"])
         .dir(dir.path())
-        .fails(2);
-    assert_says(
-        &stderr,
-        &["error: plan.json:2:24: tasks[0].resources.CPU: "],
-    );
+        .fails_saying(2, &["error: plan.json:2:24: tasks[0].resources.CPU: "]);
     let error = Wasmrun::new(["simulate"]).arg(&path).json(2);
     assert_says(
         error["error"]["message"].as_str().unwrap(),
@@ -393,17 +389,16 @@ fn a_wrong_scenario_is_an_error_that_names_the_place() {
 #[test]
 fn a_scenario_that_cannot_be_read() {
     let dir = scratch();
-    let stderr = Wasmrun::new(["simulate", "none.json"])
+    Wasmrun::new(["simulate", "none.json"])
         .dir(dir.path())
-        .fails(2);
-    assert_says(
-        &stderr,
-        &[
-            "error: cannot read the scenario none.json",
-            "because: ",
-            "check the path: a relative one begins at /",
-        ],
-    );
+        .fails_saying(
+            2,
+            &[
+                "error: cannot read the scenario none.json",
+                "because: ",
+                "check the path: a relative one begins at /",
+            ],
+        );
     let stderr = Wasmrun::new(["simulate", "-"])
         .stdin([b'{', 0xff, b'}'])
         .fails(2);
@@ -463,7 +458,7 @@ fn what_has_run_is_recorded_and_tried_with_a_quota() {
 
     let file = node.dir.path().join("load.json");
     let record = || node.wasmrun(["simulate", "--record"]).arg(&file);
-    assert_says(&record().fails(2), &["nothing to record", "--from"]);
+    record().fails_saying(2, &["nothing to record", "--from"]);
     let said = record().arg("--from").arg(&history).run();
     assert_eq!(said.code, Some(0), "{said}");
     assert_says(&said.stderr, &["12 tasks of 2 tenants", "priorities"]);
@@ -520,9 +515,9 @@ fn what_has_run_is_recorded_and_tried_with_a_quota() {
 #[test]
 fn changes_and_recordings_that_make_no_sense() {
     let both = Wasmrun::new(["simulate", "a.json", "--record", "b.json"]);
-    assert_says(&both.fails(2), &["cannot be used with"]);
+    both.fails_saying(2, &["cannot be used with"]);
     let alone = Wasmrun::new(["simulate", "a.json", "--since", "7d"]);
-    assert_says(&alone.fails(2), &["cannot be used with"]);
-    let said = Wasmrun::new(["simulate", "a.json", "--set-tenant", "web:wieght=2"]).fails(2);
-    assert_says(&said, &["'wieght=2' must be weight=2"]);
+    alone.fails_saying(2, &["cannot be used with"]);
+    Wasmrun::new(["simulate", "a.json", "--set-tenant", "web:wieght=2"])
+        .fails_saying(2, &["'wieght=2' must be weight=2"]);
 }

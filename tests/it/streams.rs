@@ -205,10 +205,9 @@ fn what_was_not_permitted_is_the_guests_fault() {
         ),
         ("dropped()", "unknown handle index".into()),
     ] {
-        let stderr = Wasmrun::submit_file(&module)
+        Wasmrun::submit_file(&module)
             .args(["--invoke", call])
-            .fails(5);
-        assert_says(&stderr, &[": the guest trapped: ", &said]);
+            .fails_saying(5, &[": the guest trapped: ", &said]);
     }
 }
 
@@ -319,17 +318,13 @@ fn the_same_with_streams_of_wasi_0_3() {
         "{ended}"
     );
     assert_eq!(ended.stderr, "written\n".repeat(300));
-    let stderr = submit("says(3, 8)").args(["--max-output", "20"]).fails(5);
-    assert_says(&stderr, &["output limit of 20 bytes reached"]);
+    submit("says(3, 8)")
+        .args(["--max-output", "20"])
+        .fails_saying(5, &["output limit of 20 bytes reached"]);
     assert_eq!(submit("reads()").ok(), "0\n");
     assert_eq!(submit("reads()").args(["--stdin", "/"]).ok(), "1\n");
-    let stderr = submit("wrong()").fails(5);
-    assert_says(
-        &stderr,
-        &["the guest trapped: unknown handle index 99\n    at "],
-    );
-    let stderr = submit("nothing()").fails(5);
-    assert_says(&stderr, &["the guest trapped: "]);
+    submit("wrong()").fails_saying(5, &["the guest trapped: unknown handle index 99\n    at "]);
+    submit("nothing()").fails_saying(5, &["the guest trapped: "]);
 }
 
 /// Reads standard input to its end and exits with 0, or with the error number of a read that fails.
@@ -378,14 +373,12 @@ fn a_read_that_fails_is_not_the_end() {
     for (path, code) in [("/", ERRNO_ISDIR), ("/proc/self/mem", ERRNO_IO)] {
         let submit = || Wasmrun::submit_file(&module).args(["--stdin", path]);
         assert_eq!(submit().run().code, Some(code), "{path}");
-        assert_says(
-            &submit().args(["--retries", "1"]).fails(2),
-            &["cannot read ", path],
-        );
-        assert_says(
-            &submit().args(["--array", "0-1"]).fails(2),
-            &["cannot read ", path],
-        );
+        submit()
+            .args(["--retries", "1"])
+            .fails_saying(2, &["cannot read ", path]);
+        submit()
+            .args(["--array", "0-1"])
+            .fails_saying(2, &["cannot read ", path]);
     }
     let whole = Wasmrun::submit_file(&module).stdin(vec![b'x'; 1 << 20]);
     assert_eq!(whole.run().code, Some(0));

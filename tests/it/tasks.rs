@@ -79,9 +79,8 @@ fn a_failed_argument_fails_the_task_with_the_cause() {
         );
     }
     // Twice removed.
-    let stderr = graph("futures(1, 2)").fails(5);
-    assert_says(
-        &stderr,
+    graph("futures(1, 2)").fails_saying(
+        5,
         &[
             "argument 1 could not be made",
             "(double-even) failed",
@@ -190,10 +189,9 @@ fn ctrl_c_stops_a_task_and_its_children() {
 
 #[test]
 fn a_time_limit_stops_a_task_that_waits() {
-    let stderr = graph("brood-for-ever()")
+    graph("brood-for-ever()")
         .args(["--time-limit", "500ms"])
-        .fails(6);
-    assert_says(&stderr, &["time limit of 500ms reached"]);
+        .fails_saying(6, &["time limit of 500ms reached"]);
 }
 
 #[test]
@@ -229,9 +227,8 @@ fn recursion_that_the_node_has_no_room_for_is_found() {
             "memory: needs 4MiB, node has 0 free",
         ),
     ] {
-        let stderr = graph("fib(10)").args(room).fails(5);
-        assert_says(
-            &stderr,
+        graph("fib(10)").args(room).fails_saying(
+            5,
             &[
                 "Deadlock",
                 "tasks that run wait for others",
@@ -244,11 +241,10 @@ fn recursion_that_the_node_has_no_room_for_is_found() {
 
 #[test]
 fn large_results_are_limited() {
-    let stderr = graph("range(0, 20000000)")
+    graph("range(0, 20000000)")
         .args(["--memory", "512MiB"])
-        .fails(5);
-    assert_says(
-        &stderr,
-        &["result limit of 64 MiB reached", "use --max-result 128MiB"],
-    );
+        .fails_saying(
+            5,
+            &["result limit of 64 MiB reached", "use --max-result 128MiB"],
+        );
 }

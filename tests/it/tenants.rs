@@ -137,8 +137,8 @@ fn a_minimum_goes_first_and_who_waits_is_told_of_whom() {
     node.wasmrun(["tenant", "remove", "red"]).ok();
     let status = node.wasmrun(["status"]).ok();
     assert!(!status.contains("weight"), "{status}");
-    let said = node.wasmrun(["tenant", "remove", "red"]).fails(2);
-    assert_says(&said, &["nothing is set for tenant 'red'"]);
+    node.wasmrun(["tenant", "remove", "red"])
+        .fails_saying(2, &["nothing is set for tenant 'red'"]);
 }
 
 #[test]
@@ -191,15 +191,13 @@ fn what_is_set_outlives_the_head_and_reaches_who_comes_later() {
     let address = address.as_str().expect("an address");
     a.kill();
     // Nobody can say what comes of it, so nothing does; what is known counts.
-    let said = b
-        .command(&["tenant", "set", "red", "--weight", "7"])
-        .fails(5);
-    assert_says(
-        &said,
-        &["the control store cannot be reached", "nothing was changed"],
-    );
-    let said = b.command(&["tenant", "remove", "red"]).fails(5);
-    assert_says(&said, &["the control store cannot be reached"]);
+    b.command(&["tenant", "set", "red", "--weight", "7"])
+        .fails_saying(
+            5,
+            &["the control store cannot be reached", "nothing was changed"],
+        );
+    b.command(&["tenant", "remove", "red"])
+        .fails_saying(5, &["the control store cannot be reached"]);
     wait_until_known(&[&b, &c], "red", "2.5", &min);
     a.start(&["--head", "--listen", address]);
     wait_until_known(&[&a, &b, &c], "red", "2.5", &min);
@@ -243,15 +241,13 @@ fn a_quota_bounds_a_tenant_with_all_that_are_part_of_it() {
         let submit = submit().arg("-q").arg(guest("fixture")).args(call);
         submit.args(["--cpus", cpus])
     };
-    let said = call("org/c", "2").fails(3);
-    assert_says(&said, &["the quota of tenant org is CPU 1 at once"]);
+    call("org/c", "2").fails_saying(3, &["the quota of tenant org is CPU 1 at once"]);
     let waiting = endless(submit(), "org/b", 1).remove(0);
     let told = node
         .wasmrun(["explain", &waiting, "--tenant", "org/b"])
         .ok();
     assert_says(&told, &["tenant org is at its quota: CPU 1 of 1"]);
-    let said = call("org/c", "1").fails(5);
-    assert_says(&said, &["tenant org has as many tasks waiting"]);
+    call("org/c", "1").fails_saying(5, &["tenant org has as many tasks waiting"]);
     // Nobody else is held up.
     endless(submit(), "web", 1);
     node.wait_for("running", 2);
@@ -300,7 +296,7 @@ fn what_makes_no_sense_is_refused_with_words() {
         ),
         (&["a//b", "--weight", "1"], "nothing before or behind"),
     ] {
-        assert_says(&set(args).fails(2), &[says]);
+        set(args).fails_saying(2, &[says]);
     }
     assert_eq!(share(node.wasmrun(["tenant", "list"]), "red"), Json::Null);
     // What nobody can keep now may be kept later.

@@ -220,6 +220,5 @@ fn the_command_writes_the_code_of_a_module() {
     assert!(!dir.path().join("-").exists());
     let wrong = dir.path().join("wrong.wasm");
     fs::write(&wrong, "no module").unwrap();
-    let said = stubs(wrong).fails(2);
-    assert_says(&said, &["wrong.wasm has no types to make code of"]);
+    stubs(wrong).fails_saying(2, &["wrong.wasm has no types to make code of"]);
 }

@@ -67,7 +67,7 @@ fn wrong_usage() {
             "'-1' for '--limit <N>': -1 is not in 1..=4294967295",
         ),
     ] {
-        assert_says(&Wasmrun::new(args).fails(2), &[says]);
+        Wasmrun::new(args).fails_saying(2, &[says]);
     }
 }
 

@@ -342,10 +342,7 @@ fn wrong_arity_shows_the_parameters() {
             "args: expected 2 or 3 arguments (first: string, times: u32, last: option<string>), found 1",
         ),
     ] {
-        assert_says(
-            &Wasmrun::call(call).fails(2),
-            &["error: cannot call ", says],
-        );
+        Wasmrun::call(call).fails_saying(2, &["error: cannot call ", says]);
     }
 }
 
@@ -373,11 +370,8 @@ fn bad_wave_says_where() {
         ("", "\"\" is not a function's name: it is empty"),
         ("echo-u8($i)", "invalid token at byte 8, at \"$i)\""),
     ] {
-        let stderr = Wasmrun::call(call).fails(2);
-        assert_says(
-            &stderr,
-            &["error: cannot read the call '", "\n  because: ", says],
-        );
+        Wasmrun::call(call)
+            .fails_saying(2, &["error: cannot read the call '", "\n  because: ", says]);
     }
 }
 
@@ -453,7 +447,7 @@ fn arguments_from_files() {
             "--arg-file gives a function's argument: name the function with --invoke",
         ),
     ] {
-        assert_says(&run.fails(2), &["error: ", says]);
+        run.fails_saying(2, &["error: ", says]);
     }
 }
 

@@ -367,6 +367,12 @@ impl Wasmrun {
         ended.stderr
     }
 
+    /// As [`Wasmrun::fails`]; its standard error must say these things, in this order.
+    #[track_caller]
+    pub fn fails_saying(self, code: i32, parts: &[&str]) {
+        assert_says(&self.fails(code), parts);
+    }
+
     /// Runs it with `-o json` to its end, which must have this exit code. Its standard output.
     #[track_caller]
     pub fn json(self, code: i32) -> Json {

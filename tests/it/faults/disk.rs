@@ -104,8 +104,10 @@ fn a_full_disk_under_the_control_store_costs_what_cannot_be_kept_only() {
     Tree::start(&three.c).ends_well();
     // It crashes, and cannot begin again before there is room.
     three.a.kill();
-    let said = three.a.starting(&["--head"]).fails(2);
-    assert_says(&said, &["check", "that the disk has room"]);
+    three
+        .a
+        .starting(&["--head"])
+        .fails_saying(2, &["check", "that the disk has room"]);
     disk.make_room();
     three.a.start(&["--head"]);
     three.meet();
@@ -136,8 +138,9 @@ fn a_disk_that_is_full_for_a_while_needs_no_restart() {
         count += 1;
         assert!(count < 500, "the disk is full");
     }
-    let said = Node::new("b").starting(&["--join", &token]).fails(4);
-    assert_says(&said, &["cannot"]);
+    Node::new("b")
+        .starting(&["--join", &token])
+        .fails_saying(4, &["cannot"]);
     disk.make_room();
     let mut b = Node::new("b");
     b.start(&["--join", &token]);

@@ -380,14 +380,14 @@ fn an_actor_without_restarts_left_is_explained_when_its_node_is_gone() {
             let is_over = said.stdout_text().contains("it has no restarts left");
             is_over.then_some(()).ok_or(said)
         });
-        let said = node.command(&["actor", "call", "total", "add(1)"]).fails(2);
-        assert_says(
-            &said,
-            &[
-                "there is no actor 'total' any more",
-                "node b, which owned it, is lost",
-            ],
-        );
+        node.command(&["actor", "call", "total", "add(1)"])
+            .fails_saying(
+                2,
+                &[
+                    "there is no actor 'total' any more",
+                    "node b, which owned it, is lost",
+                ],
+            );
         node.wait_for_rest();
     }
 }

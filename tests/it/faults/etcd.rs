@@ -114,8 +114,10 @@ fn etcd_that_is_away_for_ten_seconds_is_not_missed_by_work() {
     // What was begun ends without it, and so does what begins now.
     tree.ends_well();
     let second = Tree::start(&three.c);
-    let said = three.b.command(&["node", "token", "create"]).fails(5);
-    assert_says(&said, &["etcd"]);
+    three
+        .b
+        .command(&["node", "token", "create"])
+        .fails_saying(5, &["etcd"]);
     // How long it is away is what this test is about.
     thread::sleep(AWAY);
     second.ends_well();
@@ -208,8 +210,8 @@ fn only_one_is_cut_off(how: State) {
     for node in [a, c] {
         answers(node, "of-b");
     }
-    let said = b.command(&["node", "drain", "c"]).fails(5);
-    assert_says(&said, &["the control store", "etcd"]);
+    b.command(&["node", "drain", "c"])
+        .fails_saying(5, &["the control store", "etcd"]);
     // Others go on with all of it, and it takes what it cannot have written down.
     detached.submit_anyhow(a, false);
     detached.submit_anyhow(b, true);
@@ -254,8 +256,10 @@ fn with_etcd_the_head_may_die_for_good() {
     tree.ends_well();
     three.b.wait_for("a", "dead");
     rest_without_failures([&three.b, &three.c]);
-    let said = three.b.command(&["node", "token", "create"]).fails(5);
-    assert_says(&said, &["the head is not there now"]);
+    three
+        .b
+        .command(&["node", "token", "create"])
+        .fails_saying(5, &["the head is not there now"]);
     // What tenants are due needs no head.
     three
         .c

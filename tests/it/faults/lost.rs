@@ -106,8 +106,7 @@ fn is_gone(at: &Node, name: &str) {
             false => Ok(()),
         }
     });
-    let said = add(at, name).fails(2);
-    assert_says(&said, &[&format!("there is no actor '{name}'")]);
+    add(at, name).fails_saying(2, &[&format!("there is no actor '{name}'")]);
 }
 
 #[test]

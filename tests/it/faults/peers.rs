@@ -357,9 +357,8 @@ fn a_token_that_is_used_up_or_too_old_lets_nobody_in() {
     let brief = pair.a.token(&["--lifetime", "1s"]);
     let mut c = Node::new("c");
     c.start(&["--join", &once]);
-    let replayed = Node::new("e").starting(&["--join", &once]).fails(4);
-    assert_says(
-        &replayed,
+    Node::new("e").starting(&["--join", &once]).fails_saying(
+        4,
         &[
             "this token was used already, and serves once",
             "token create",
@@ -375,8 +374,9 @@ fn a_token_that_is_used_up_or_too_old_lets_nobody_in() {
             Err(list.to_string())
         }
     });
-    let late = Node::new("e").starting(&["--join", &brief]).fails(4);
-    assert_says(&late, &["this token has expired", "token create"]);
+    Node::new("e")
+        .starting(&["--join", &brief])
+        .fails_saying(4, &["this token has expired", "token create"]);
     // Whoever guesses has to wait. All at once: one after the other they may be slow enough to be let off.
     let guessers: Vec<Node> = (0..24).map(|_| Node::new("e")).collect();
     let guesses = guessers.iter().map(|it| it.starting(&["--join", &once]));

@@ -16,8 +16,7 @@ fn remove(at: &Node, node: &str, more: &[&str]) -> wasmrun_tests::Wasmrun {
 fn removed_under_load(mut three: Three) {
     let mut tree = Tree::start_large(&three.a);
     tree.wait_until_at("b", 40);
-    let said = remove(&three.c, "b", &[]).fails(2);
-    assert_says(&said, &["'b' lives", "wasmrun node drain b", "--force"]);
+    remove(&three.c, "b", &[]).fails_saying(2, &["'b' lives", "wasmrun node drain b", "--force"]);
     remove(&three.c, "b", &["--force"]).ok();
     // It ends by itself, and says why.
     let ended = three.b.stopped();
@@ -30,11 +29,12 @@ fn removed_under_load(mut three: Three) {
         assert_eq!(node.ended("failed"), 0);
     }
     // Its certificate is valid yet.
-    let said = three.b.starting(&["--join"]).fails(2);
-    assert_says(&said, &[REMOVED]);
+    three.b.starting(&["--join"]).fails_saying(2, &[REMOVED]);
     let token = three.a.token(&[]);
-    let said = three.b.starting(&["--join", &token]).fails(2);
-    assert_says(&said, &[REMOVED]);
+    three
+        .b
+        .starting(&["--join", &token])
+        .fails_saying(2, &[REMOVED]);
     // Another one may have its name, and gets work.
     let mut other = Node::new("b").with(&three.b.options());
     other.start(&["--join", &token]);
@@ -63,19 +63,16 @@ fn a_dead_node_is_removed_and_only_that() {
     let id = id.as_str().expect("text");
     three.b.kill();
     three.c.wait_for("b", "dead");
-    let said = remove(&three.c, "c", &["--force"]).fails(2);
-    assert_says(&said, &["the one that you ask", "wasmrun node stop"]);
-    let said = remove(&three.c, "a", &["--force"]).fails(2);
-    assert_says(&said, &["'a' is the head"]);
-    let said = remove(&three.c, "nobody", &[]).fails(2);
-    assert_says(&said, &["there is no node 'nobody'"]);
+    remove(&three.c, "c", &["--force"])
+        .fails_saying(2, &["the one that you ask", "wasmrun node stop"]);
+    remove(&three.c, "a", &["--force"]).fails_saying(2, &["'a' is the head"]);
+    remove(&three.c, "nobody", &[]).fails_saying(2, &["there is no node 'nobody'"]);
     remove(&three.c, "b", &[]).ok();
     // By its id as well, again, and by a head of a later incarnation, which goes by it from its first moment.
     remove(&three.a, id, &[]).ok();
     three.a.kill();
     three.a.start(&["--head"]);
-    let said = three.b.starting(&["--join"]).fails(2);
-    assert_says(&said, &[REMOVED]);
+    three.b.starting(&["--join"]).fails_saying(2, &[REMOVED]);
     three.a.wait_for("c", "alive");
     Tree::start(&three.c).ends_well();
     wait_for_rest([&three.a, &three.c]);

@@ -99,8 +99,10 @@ fn a_lost_result_that_cannot_be_made_again_says_why() {
     let id = make(&three.a, "once(100000)", "node:c:soft");
     three.c.kill();
     three.a.wait_for("c", "dead");
-    let said = three.a.command(&["object", "get", &id]).fails(5);
-    assert_says(&said, &["the guest trapped"]);
+    three
+        .a
+        .command(&["object", "get", &id])
+        .fails_saying(5, &["the guest trapped"]);
     three.a.command(&["object", "delete", &id]).ok();
     wait_for_rest([&three.a, &three.b]);
 }

@@ -168,8 +168,9 @@ fn a_service_is_at_every_node_and_outlives_the_one_where_it_was_started() {
     let ended = stop.end();
     assert_eq!(ended.code, Some(0), "{ended}");
     assert_eq!(d.services(), Vec::<Json>::new());
-    let again = a.member.command(&["service", "stop", "shop"]).fails(2);
-    assert_says(&again, &["no service 'shop'"]);
+    a.member
+        .command(&["service", "stop", "shop"])
+        .fails_saying(2, &["no service 'shop'"]);
 }
 
 #[test]
@@ -229,8 +230,10 @@ fn a_service_is_replaced_at_all_nodes_without_a_failed_request() {
         "--listen",
         "127.0.0.1:1",
     ];
-    let moved = a.member.command(&elsewhere).arg(&second).fails(2);
-    assert_says(&moved, &["listens at :8080", "stop it first"]);
+    a.member
+        .command(&elsewhere)
+        .arg(&second)
+        .fails_saying(2, &["listens at :8080", "stop it first"]);
 }
 
 /// The options of a certificate and its key.
@@ -332,10 +335,11 @@ fn a_certificate_is_renewed_at_all_nodes_without_a_failed_request() {
         // curl's code for a certificate that it does not trust.
         assert_eq!(https(host.at, &first, "/version").1, Some(60));
     }
-    let mixed = c.serve(&second).args(tls(&next, &first_key)).fails(2);
-    assert_says(&mixed, &["it is not that of the certificate"]);
-    let plain = c.serve(&second).fails(2);
-    assert_says(&plain, &["with TLS, which stays as it is"]);
+    c.serve(&second)
+        .args(tls(&next, &first_key))
+        .fails_saying(2, &["it is not that of the certificate"]);
+    c.serve(&second)
+        .fails_saying(2, &["with TLS, which stays as it is"]);
     assert_eq!(https(c.at, &next, "/version"), version);
     // The scheme is the client's where another node answers, too.
     c.member.command(&["node", "drain", "b"]).ok();
@@ -473,7 +477,7 @@ fn a_path_leads_to_an_actor_at_whichever_node_it_is() {
         ),
     ] {
         let serve = a.member.command(&["serve", "--detach", "--route", route]);
-        assert_says(&serve.arg(guest("graph")).fails(2), &[why]);
+        serve.arg(guest("graph")).fails_saying(2, &[why]);
     }
 }
 
@@ -488,8 +492,10 @@ fn what_no_node_can_serve_is_refused_and_what_only_one_can_is_served_there() {
         "--listen",
         "192.0.2.1:80",
     ];
-    let said = a.member.command(&nowhere).arg(guest("web")).fails(2);
-    assert_says(&said, &["cannot listen at 192.0.2.1:80"]);
+    a.member
+        .command(&nowhere)
+        .arg(guest("web"))
+        .fails_saying(2, &["cannot listen at 192.0.2.1:80"]);
     b.wait_for(&[]);
     let here = [
         "serve",

@@ -44,12 +44,11 @@ fn what_cannot_be_served_says_why() {
     ];
     assert_says(&fails("fixture", &route), &["no node can ever run", "zone"]);
     // Who does not know that it is to be served is told.
-    let said = Wasmrun::submit("hello").fails(2);
-    assert_says(&said, &["it answers HTTP requests: `wasmrun serve "]);
+    Wasmrun::submit("hello").fails_saying(2, &["it answers HTTP requests: `wasmrun serve "]);
     let shown = Wasmrun::new(["inspect"]).arg(guest("hello")).ok();
     assert_says(&shown, &["handler\n  http: answers HTTP requests"]);
     let ended = Wasmrun::new(["serve", "--listen", "localhost:80"]).arg(guest("web"));
-    assert_says(&ended.fails(2), &["must be the IP address of an interface"]);
+    ended.fails_saying(2, &["must be the IP address of an interface"]);
     for name in ["", "a\nb"] {
         assert_says(&fails("web", &["--name", name]), &["a service's name"]);
     }
@@ -158,16 +157,18 @@ fn a_command_ends_when_somebody_stops_its_service() {
     let service = Service::of_node(&node, &["--name", "shop"]);
     service.is_well();
     let again = node.wasmrun(["serve", "--detach", "--name", "shop"]);
-    let said = again.arg(guest("web")).fails(2);
-    assert_says(&said, &["ends with the command that has started it"]);
+    again
+        .arg(guest("web"))
+        .fails_saying(2, &["ends with the command that has started it"]);
     node.wasmrun(["service", "stop", "shop"]).ok();
     let ended = service.running.end();
     assert_eq!(ended.code, Some(0), "{ended}");
     assert_says(&ended.stderr, &["somebody has stopped service shop"]);
     detached(&node, &guest("web"), "127.0.0.1:0");
     let again = node.wasmrun(["serve", "--name", "shop"]);
-    let said = again.arg(guest("web")).fails(2);
-    assert_says(&said, &["is detached", "--detach"]);
+    again
+        .arg(guest("web"))
+        .fails_saying(2, &["is detached", "--detach"]);
 }
 
 #[test]
