@@ -131,7 +131,7 @@ fn a_tenant_may_weigh_more_for_one_resource() {
             "live tasks",
             "patience 30s, preemption on\n",
             "free CPU ",
-            "tenant red: dominant share 0.8, uses GPU 4",
+            "tenant red: dominant share 0.8000, uses GPU 4",
             "5 ready",
         ],
     );
