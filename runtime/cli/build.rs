@@ -9,4 +9,8 @@ fn main() {
         let path = std::path::Path::new(&out).join(name).with_extension("wasm");
         std::fs::write(path, guest).expect("OUT_DIR can be written");
     }
+    // Unoptimised it has 370,000 relocations, and would begin with them each time: tests start it thousands of times.
+    if std::env::var("PROFILE").as_deref() == Ok("debug") {
+        println!("cargo::rustc-link-arg-bins=-no-pie");
+    }
 }
