@@ -287,7 +287,7 @@ pub struct PeerView {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Hand this task to the executor of an own node, and answer with [`Event::Accepted`] or
-    /// [`Event::Refused`]. What it holds is [`super::Scheduler::held`].
+    /// [`Event::Refused`]. What it holds is [`super::Scheduler::assignment`].
     Dispatch {
         /// The task.
         task: TaskId,
