@@ -534,7 +534,7 @@ def test_many_objects_are_dropped_at_once(graph):
 
 def test_a_node_of_another_version_is_told_apart(tmp_path):
     # What another version says first: it never changes.
-    greeting = b"wasmrun\0" + bytes([9, 1]) + b" whatever comes then"
+    greeting = b"wasmrun\0" + bytes([100, 1]) + b" whatever comes then"
     path = tmp_path / "node.sock"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
@@ -547,7 +547,7 @@ def test_a_node_of_another_version_is_told_apart(tmp_path):
 
         threading.Thread(target=answer, daemon=True).start()
         ended = python(f"import wasmrun\ntry:\n    wasmrun.init('unix:{path}')\nexcept ConnectionError as error:\n    print(error)")
-    assert "speaks version 9.1 of the protocol and we " in ended.stdout and "bring both to the same wasmrun" in ended.stdout, ended
+    assert "speaks version 100.1 of the protocol and we " in ended.stdout and "bring both to the same wasmrun" in ended.stdout, ended
 
 
 def test_placement_groups(session, graph):

@@ -1,12 +1,10 @@
 //! Actors of a node: their instances, what they are made of, and who holds them.
 //!
-//! Owns [`ActorCell`] (one actor, through all its generations).
-//! Must not: decide when an actor is created or called; its creation and its calls are tasks of the
-//! scheduler.
+//! Owns [`ActorCell`] (one actor, through all its generations). Must not: decide when an actor is created or called: its
+//! creation and its calls are tasks of the scheduler.
 //!
-//! The node where an actor was created owns it: it counts its generations, keeps its last state, and ends it when
-//! no reference to it is left. Any node may host it: have its instance, for one generation. Others know its
-//! [`Face`], and where it is.
+//! The node where an actor was created owns it: it counts its generations, keeps its last state, and ends it when no reference
+//! to it is left. Any node may host it: have its instance, for one generation. Others know its [`Face`], and where it is.
 //!
 //! Invariants: at most one call is with an instance at a time; an actor without references has no
 //! calls left, and ends. There is one cell for an actor on a node, whatever the node is to it.
