@@ -21,6 +21,8 @@ mod clients;
 mod clock;
 mod door;
 mod fabric;
+#[cfg(test)]
+mod faulty;
 mod groups;
 mod lines;
 mod link;

@@ -1,65 +1,27 @@
 //! Names of nodes in a real control store, in which leases end at the worst of times.
 
-use std::fmt;
-
 use parking_lot::Mutex;
-use wasmrun_control::{Embedded, EmbeddedConfig, Lease, Page, Range, Revision, TxnReply, Watch};
+use wasmrun_control::{Embedded, EmbeddedConfig, TxnReply};
 
+use super::super::faulty::{Faulty, Transact};
 use super::*;
 
 const ME: NodeId = NodeId::from_bytes([1; 16]);
 const OTHER: NodeId = NodeId::from_bytes([2; 16]);
 const TTL: Duration = Duration::from_secs(30);
 
-/// A store in which a lease ends right after the first transaction.
-struct Lapsing {
-    store: Arc<Embedded>,
-    ending: Mutex<Option<LeaseId>>,
-}
-
-impl fmt::Debug for Lapsing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.store.fmt(f)
-    }
-}
+/// This lease ends right after the first transaction.
+struct Lapsing(Mutex<Option<LeaseId>>);
 
 #[async_trait]
-impl ControlStore for Lapsing {
-    async fn get(&self, key: &[u8]) -> Result<Option<Entry>, Error> {
-        self.store.get(key).await
-    }
-
-    async fn range(&self, range: Range) -> Result<Page, Error> {
-        self.store.range(range).await
-    }
-
-    async fn txn(&self, txn: Txn) -> Result<TxnReply, Error> {
-        let reply = self.store.txn(txn).await;
-        let ending = self.ending.lock().take();
+impl Transact for Lapsing {
+    async fn txn(&self, store: &Embedded, txn: Txn) -> Result<TxnReply, Error> {
+        let reply = store.txn(txn).await;
+        let ending = self.0.lock().take();
         if let Some(lease) = ending {
-            self.store.revoke(lease).await?;
+            store.revoke(lease).await?;
         }
         reply
-    }
-
-    async fn watch(&self, prefix: &[u8], from: Revision) -> Result<Watch, Error> {
-        self.store.watch(prefix, from).await
-    }
-
-    async fn grant(&self, ttl: Duration) -> Result<Lease, Error> {
-        self.store.grant(ttl).await
-    }
-
-    async fn keep_alive(&self, lease: LeaseId) -> Result<(), Error> {
-        self.store.keep_alive(lease).await
-    }
-
-    async fn revoke(&self, lease: LeaseId) -> Result<(), Error> {
-        self.store.revoke(lease).await
-    }
-
-    async fn compact(&self, through: Revision) -> Result<(), Error> {
-        self.store.compact(through).await
     }
 }
 
@@ -75,10 +37,8 @@ async fn claimed(by: NodeId, ends: bool) -> Result<NodeName, ClusterError> {
     store.txn(Txn::of([put])).await.unwrap();
     let lease = store.grant(TTL).await.unwrap();
     let keeper = LeaseKeeper::new(store.clone(), lease);
-    let lapsing = Lapsing {
-        store,
-        ending: Mutex::new(ends.then_some(before.id)),
-    };
+    let way = Lapsing(Mutex::new(ends.then_some(before.id)));
+    let lapsing = Faulty { store, way };
     claim_name(&lapsing, ME, &keeper, &name, false).await
 }
 

@@ -1,16 +1,13 @@
 //! Records in a real control store, whose answers can be held back, lost or come too late.
 
-use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use wasmrun_control::{
-    Embedded, EmbeddedConfig, Lease, MonotonicClock, Page, Revision, Txn, TxnReply, Watch,
-    membership,
-};
+use wasmrun_control::{Embedded, EmbeddedConfig, MonotonicClock, TxnReply, membership};
 use wasmrun_model::id::{Incarnation, NodeId, TaskId};
 
+use super::super::faulty::{Faulty, Transact};
 use super::*;
 
 const ME: NodeId = NodeId::from_bytes([1; 16]);
@@ -43,18 +40,11 @@ enum Fault {
     Late,
 }
 
-/// A store between which and the node something goes wrong.
+/// Something goes wrong between the node and its store.
 struct Doubtful {
-    store: Arc<Embedded>,
     fault: Mutex<Fault>,
     /// What has not arrived yet.
     late: Mutex<Option<Txn>>,
-}
-
-impl fmt::Debug for Doubtful {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.store.fmt(f)
-    }
 }
 
 fn away() -> Error {
@@ -63,21 +53,13 @@ fn away() -> Error {
 }
 
 #[async_trait]
-impl ControlStore for Doubtful {
-    async fn get(&self, key: &[u8]) -> Result<Option<Entry>, Error> {
-        self.store.get(key).await
-    }
-
-    async fn range(&self, range: Range) -> Result<Page, Error> {
-        self.store.range(range).await
-    }
-
-    async fn txn(&self, txn: Txn) -> Result<TxnReply, Error> {
+impl Transact for Doubtful {
+    async fn txn(&self, store: &Embedded, txn: Txn) -> Result<TxnReply, Error> {
         let fault = *self.fault.lock();
         match fault {
-            Fault::None => return self.store.txn(txn).await,
+            Fault::None => return store.txn(txn).await,
             Fault::Away => return Err(away()),
-            Fault::Unheard => drop(self.store.txn(txn).await?),
+            Fault::Unheard => drop(store.txn(txn).await?),
             Fault::Unmade => {}
             Fault::Late => *self.late.lock() = Some(txn),
         }
@@ -88,32 +70,12 @@ impl ControlStore for Doubtful {
         let why = "the network has gone".to_owned();
         Err(Error::Uncertain { why })
     }
-
-    async fn watch(&self, prefix: &[u8], from: Revision) -> Result<Watch, Error> {
-        self.store.watch(prefix, from).await
-    }
-
-    async fn grant(&self, ttl: Duration) -> Result<Lease, Error> {
-        self.store.grant(ttl).await
-    }
-
-    async fn keep_alive(&self, lease: LeaseId) -> Result<(), Error> {
-        self.store.keep_alive(lease).await
-    }
-
-    async fn revoke(&self, lease: LeaseId) -> Result<(), Error> {
-        self.store.revoke(lease).await
-    }
-
-    async fn compact(&self, through: Revision) -> Result<(), Error> {
-        self.store.compact(through).await
-    }
 }
 
 /// A node of which only its records are there.
 struct Place {
     me: NodeId,
-    store: Doubtful,
+    store: Faulty<Doubtful>,
     clock: Arc<dyn Clock>,
     lease: Mutex<Option<LeaseId>>,
 }
@@ -144,10 +106,12 @@ impl Place {
     fn new(me: NodeId, store: &Arc<Embedded>) -> Arc<Self> {
         Arc::new(Self {
             me,
-            store: Doubtful {
+            store: Faulty {
                 store: store.clone(),
-                fault: Mutex::new(Fault::None),
-                late: Mutex::default(),
+                way: Doubtful {
+                    fault: Mutex::new(Fault::None),
+                    late: Mutex::default(),
+                },
             },
             clock: Arc::new(MonotonicClock::default()),
             lease: Mutex::new(None),
@@ -168,17 +132,17 @@ impl Place {
     }
 
     fn fail(&self, fault: Fault) {
-        *self.store.fault.lock() = fault;
+        *self.store.way.fault.lock() = fault;
     }
 
     /// What was late arrives.
     async fn arrive(&self) {
-        let late = self.store.late.lock().take().unwrap();
+        let late = self.store.way.late.lock().take().unwrap();
         self.store.store.txn(late).await.unwrap();
     }
 
     async fn failed(&self) {
-        while *self.store.fault.lock() != Fault::Away {
+        while *self.store.way.fault.lock() != Fault::Away {
             tokio::task::yield_now().await;
         }
     }

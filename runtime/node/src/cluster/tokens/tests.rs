@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use wasmrun_control::{
-    Embedded, EmbeddedConfig, Lease, LeaseId, Page, Range, Revision, TxnReply, Watch,
-};
+use parking_lot::Mutex;
+use wasmrun_control::{Embedded, EmbeddedConfig, Page, Range, TxnReply};
 use wasmrun_net::{TokenGrant, TokenKind, TokenUses};
 
+use super::super::faulty::{Faulty, Transact};
 use super::*;
 use crate::audit::AuditConfig;
 
@@ -144,30 +144,24 @@ async fn who_is_not_let_in_has_used_no_token_up() {
     assert_eq!(uses(&*store, node.token).await, 1);
 }
 
-/// A store of which nobody knows whether the next transaction was made; it was.
-#[derive(Debug)]
+/// Nobody hears whether the next transaction was made; it was.
 struct Unheard {
-    store: Arc<Embedded>,
     is_next: Mutex<bool>,
     /// Says what is below a prefix.
     lists: bool,
 }
 
 #[async_trait]
-impl ControlStore for Unheard {
-    async fn get(&self, key: &[u8]) -> Result<Option<wasmrun_control::Entry>, Error> {
-        self.store.get(key).await
-    }
-
-    async fn range(&self, range: Range) -> Result<Page, Error> {
+impl Transact for Unheard {
+    async fn range(&self, store: &Embedded, range: Range) -> Result<Page, Error> {
         match self.lists {
-            true => self.store.range(range).await,
+            true => store.range(range).await,
             false => std::future::pending().await,
         }
     }
 
-    async fn txn(&self, txn: Txn) -> Result<TxnReply, Error> {
-        let reply = self.store.txn(txn).await?;
+    async fn txn(&self, store: &Embedded, txn: Txn) -> Result<TxnReply, Error> {
+        let reply = store.txn(txn).await?;
         match std::mem::take(&mut *self.is_next.lock()) {
             true => Err(Error::Uncertain {
                 why: "the network has gone".to_owned(),
@@ -175,41 +169,23 @@ impl ControlStore for Unheard {
             false => Ok(reply),
         }
     }
-
-    async fn watch(&self, prefix: &[u8], from: Revision) -> Result<Watch, Error> {
-        self.store.watch(prefix, from).await
-    }
-
-    async fn grant(&self, ttl: Duration) -> Result<Lease, Error> {
-        self.store.grant(ttl).await
-    }
-
-    async fn keep_alive(&self, lease: LeaseId) -> Result<(), Error> {
-        self.store.keep_alive(lease).await
-    }
-
-    async fn revoke(&self, lease: LeaseId) -> Result<(), Error> {
-        self.store.revoke(lease).await
-    }
-
-    async fn compact(&self, through: Revision) -> Result<(), Error> {
-        self.store.compact(through).await
-    }
 }
 
 #[tokio::test]
 async fn a_key_comes_in_by_one_token_though_answers_are_lost_and_no_other_does() {
     let dir = tempfile::tempdir().unwrap();
     let store = Embedded::open(dir.path(), EmbeddedConfig::default());
-    let store = Unheard {
+    let store = Faulty {
         store: store.await.unwrap(),
-        is_next: Mutex::new(false),
-        lists: true,
+        way: Unheard {
+            is_next: Mutex::new(false),
+            lists: true,
+        },
     };
     for (kind, key) in [(TokenKind::Client, 1), (TokenKind::Node, 2)] {
         let mine = applicant(&store, kind, key, None).await;
         // The answer of the store is lost, and then that of the head.
-        *store.is_next.lock() = true;
+        *store.way.is_next.lock() = true;
         for now_s in [now_s(), now_s() + 1] {
             let (role, ..) = redeem(&store, &mine, now_s).await.unwrap();
             assert_eq!(role, mine.role(kind));
@@ -226,10 +202,12 @@ async fn a_key_comes_in_by_one_token_though_answers_are_lost_and_no_other_does()
 async fn who_comes_in_does_not_wait_until_others_are_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let store = Embedded::open(dir.path(), EmbeddedConfig::default());
-    let store = Arc::new(Unheard {
+    let store = Arc::new(Faulty {
         store: store.await.unwrap(),
-        is_next: Mutex::new(false),
-        lists: false,
+        way: Unheard {
+            is_next: Mutex::new(false),
+            lists: false,
+        },
     });
     let enroll = StoreEnroll::new(store.clone(), Arc::new(Audit::new(None)), None);
     for key in [1, 2] {
