@@ -22,8 +22,8 @@ use crate::signals::INTERRUPTED;
 
 /// How many tasks of an array are submitted ahead of the oldest that has not ended.
 pub const TASKS_AHEAD: usize = 10_000;
-/// With how many fewer it goes on once so many are: one at a time, each would be a message of its own.
-const FEWER: usize = 1_000;
+/// How many of them have to end before more are submitted, in one message: one at a time would wake the node each time.
+const REFILL: usize = 1_000;
 /// How many bytes of arguments these have together, if one alone does not have more.
 const BYTES_AHEAD: u64 = 256 << 20;
 
@@ -57,7 +57,7 @@ impl Run<'_> {
             let call = self.plan.call(Some(element))?;
             let bytes = call.values.iter().map(Argument::size_bytes).sum::<u64>();
             let most = match open.len() {
-                TASKS_AHEAD => TASKS_AHEAD - FEWER,
+                TASKS_AHEAD => TASKS_AHEAD - REFILL,
                 other => other,
             };
             while (open.len() > most || ahead + bytes > BYTES_AHEAD)

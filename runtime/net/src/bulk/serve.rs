@@ -201,7 +201,7 @@ impl BulkServer {
         };
         match sent {
             Ok(()) if sender.left == 0 => {
-                // If it cannot be sent, whoever asked notices by itself.
+                // If it cannot be sent, the side that asked notices by itself.
                 let _ = sender.write_sum().await;
             }
             Err(why) if !sender.is_begun => {

@@ -53,7 +53,7 @@ impl Changes {
 
     pub(crate) fn refused(&self, from: SocketAddr, why: ConnectError) {
         match &why {
-            // Whoever has dialled is gone: a node that is told to stop while it dials, for one.
+            // The task that has dialled is gone: a node that is told to stop while it dials, for one.
             ConnectError::Lost { .. } => {
                 tracing::info!(%from, error = %why, "somebody left before being let in");
             }

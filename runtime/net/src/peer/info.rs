@@ -53,8 +53,8 @@ pub struct Tally {
     pub bytes_sent: u64,
 }
 
-/// How much has gone over a connection. Whoever lives answers whatever comes, so one that is sent to and from which nothing
-/// comes is gone, or cannot be reached; that shows long before the connection is given up.
+/// How much has gone over a connection. A peer that lives answers all that comes: one that is sent to and sends nothing is
+/// gone, or cannot be reached. That shows long before the connection is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Traffic {
     /// Which connection: it differs from that of any other with the peer.

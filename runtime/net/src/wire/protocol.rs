@@ -9,7 +9,7 @@ use super::hello::Version;
 
 /// The messages that two sides exchange.
 ///
-/// Messages are postcard, which says nothing about itself: whoever reads must have the very type that was written. So
+/// Messages are postcard, which says nothing about itself: a reader must have the very type that was written. So
 /// a variant may be added to an enum, behind the others, and that is all that a minor version may do. A message that is
 /// to have another field becomes a new variant beside the old one. What is new says with which minor number it came, and
 /// is not sent to a peer that speaks an older one: [`Peer::send`](crate::Peer::send) and the others refuse it, and

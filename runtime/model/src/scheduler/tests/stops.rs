@@ -255,15 +255,15 @@ fn a_task_of_another_node_goes_back_to_that() {
 }
 
 #[test]
-fn who_may_ask_for_it_is_left_alone() {
-    let left_alone = |at| {
+fn who_may_opt_out_is_not_stopped() {
+    let opts_out = |at| {
         again(at, TWO)
             .tenant("A/x")
             .terms(|it| it.no_preempt = true)
     };
     let mut it = Harness::local(NODE);
     settle(&mut it, "B", r#"{"min_share": {"CPU": 8, "memory": 2}}"#);
-    let refused = it.submit(left_alone(1));
+    let refused = it.submit(opts_out(1));
     assert!(
         refused[0]
             .starts_with("t1 failed: tasks of tenant A/x may not ask to be neither paused nor"),
@@ -272,7 +272,7 @@ fn who_may_ask_for_it_is_left_alone() {
     let allows = r#"{"quota": {"no_preempt": true}}"#;
     settle(&mut it, "A", allows);
     for at in 1..=2 {
-        it.submit(left_alone(at));
+        it.submit(opts_out(at));
         it.accept(at);
     }
     it.wait(5_000);

@@ -197,7 +197,7 @@ impl Inner {
         }
     }
 
-    /// An actor that was kept for a lost node does not live again. Whoever asks for it hears why. `node`: that node, by its
+    /// An actor that was kept for a lost node does not live again. Those who ask for it hear why. `node`: that node, by its
     /// name, where the actor ends because of its loss.
     pub(super) fn actor_is_over(
         &self,
