@@ -225,18 +225,21 @@ impl Fuzz<'_> {
                 from: node,
                 message: self.message(task, attempt).into(),
             },
-            39..=40 => {
-                if let Some((task, attempt)) = self.stopping.pop() {
-                    return match self.bytes.below(4) {
-                        0 => Event::Stays { task, attempt },
-                        _ => Event::Preempted { task, attempt },
-                    };
-                }
-                let (task, attempt) = self.pausing.pop().unwrap_or((task, attempt));
-                Event::Paused { task, attempt }
-            }
+            39..=40 => self.preemption_event((task, attempt)),
             _ => Event::Tick,
         }
+    }
+
+    /// What an executor that was told to stop or to pause something says of that; where none was, of `other`.
+    fn preemption_event(&mut self, other: (TaskId, Attempt)) -> Event {
+        if let Some((task, attempt)) = self.stopping.pop() {
+            return match self.bytes.below(4) {
+                0 => Event::Stays { task, attempt },
+                _ => Event::Preempted { task, attempt },
+            };
+        }
+        let (task, attempt) = self.pausing.pop().unwrap_or(other);
+        Event::Paused { task, attempt }
     }
 
     fn group_event(&mut self, owner: NodeId) -> Event {

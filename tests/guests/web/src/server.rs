@@ -78,14 +78,7 @@ impl Guest for Server {
                 panic!("asked to, in the middle of the answer");
             }
             "/never" => drop(response),
-            "/twice" => {
-                let given = response.handle();
-                let (_body, mut stream) = begin(response, 200, &[]);
-                write(&mut stream, b"the first\n");
-                // SAFETY: it is a number. The host sees that it stands for nothing any more.
-                let again = unsafe { ResponseOutparam::from_handle(given) };
-                ResponseOutparam::set(again, Ok(OutgoingResponse::new(Fields::new())));
-            }
+            "/twice" => twice(response),
             "/hang" => loop {
                 black_box(());
             },
@@ -117,6 +110,16 @@ impl Guest for Server {
             _ => say(response, 404, "there is no such path\n"),
         }
     }
+}
+
+/// Two answers to one request.
+fn twice(response: ResponseOutparam) {
+    let given = response.handle();
+    let (_body, mut stream) = begin(response, 200, &[]);
+    write(&mut stream, b"the first\n");
+    // SAFETY: it is a number. The host sees that it stands for nothing any more.
+    let again = unsafe { ResponseOutparam::from_handle(given) };
+    ResponseOutparam::set(again, Ok(OutgoingResponse::new(Fields::new())));
 }
 
 /// The value of a query's parameter, as it stands there.

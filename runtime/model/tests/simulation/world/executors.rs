@@ -139,12 +139,18 @@ impl World {
             what,
             Executed::Refuse | Executed::Preempt | Executed::Finish | Executed::Fail(_)
         ) {
-            self.nodes[node].runs.remove(&run);
-            self.nodes[node].ahead.remove(&run);
-            self.nodes[node].pausing.remove(&run);
-            self.nodes[node].paused.remove(&run);
+            self.forget(node, &run);
         }
         self.handle(self.member_of(node), event);
+    }
+
+    /// An executor has nothing more to do with an attempt.
+    fn forget(&mut self, node: usize, run: &Run) {
+        let node = &mut self.nodes[node];
+        node.runs.remove(run);
+        node.ahead.remove(run);
+        node.pausing.remove(run);
+        node.paused.remove(run);
     }
 
     /// Whether an actor does not leave its node that is told to. Where one does, all others hear that it does not live now.
