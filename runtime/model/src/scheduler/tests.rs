@@ -26,6 +26,7 @@ use super::{
     Config, Effect, Event, Message, NodeInfo, PeerView, Scheduler, Setting, Settings, check,
 };
 use crate::cluster::QueueReport;
+use crate::fairness::TenantConfig;
 use crate::id::{ActorId, DriverId, Incarnation, JobId, NodeId, ObjectId, TaskId};
 use crate::resource::{NodeResources, Request, ResourceSet};
 use crate::task::{Argument, Attempt, FailureKind, Phase, Rule, TaskKind, TaskSpec, Terms};
@@ -192,6 +193,15 @@ impl Harness {
     fn lose(&mut self, at: u8) -> Vec<String> {
         let (node, incarnation) = (node_id(at), Incarnation(1));
         self.event(Event::NodeLost { node, incarnation })
+    }
+
+    /// Sets what a tenant is due. What begins then, and is said.
+    fn set_tenant(&mut self, tenant: &str, json: &str) -> Vec<String> {
+        let config: TenantConfig = serde_json::from_str(json).expect("settings");
+        self.event(Event::SetTenant {
+            tenant: tenant.parse().expect("a name"),
+            config: config.into(),
+        })
     }
 
     /// What follows from an event, in words.

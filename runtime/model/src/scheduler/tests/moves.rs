@@ -1,19 +1,11 @@
 //! Actors leave for who is below its minimum, and their calls wait for the next generation.
 
 use super::*;
-use crate::fairness::TenantConfig;
 use crate::scheduler::Outcome;
 
 const NODE: &str = r#"{"CPU": 2, "GPU": 1}"#;
 const GPU: &str = r#"{"GPU": 1}"#;
 const NOTHING: [&str; 0] = [];
-
-fn settle(it: &mut Harness, tenant: &str, json: &str) {
-    let config: TenantConfig = serde_json::from_str(json).expect("settings");
-    let tenant = tenant.parse().expect("a name");
-    let config = config.into();
-    it.event(Event::SetTenant { tenant, config });
-}
 
 /// The creation of an actor of A that can go on from a checkpoint.
 fn create(at: u8, asks: &str) -> TaskSpec {
@@ -45,7 +37,7 @@ fn created(it: &mut Harness, at: u8) -> Vec<String> {
 /// A node whose GPU an actor of A has, for a while; B is guaranteed it.
 fn full() -> Harness {
     let mut it = Harness::local(NODE);
-    settle(&mut it, "B", r#"{"min_share": {"GPU": 1}}"#);
+    it.set_tenant("B", r#"{"min_share": {"GPU": 1}}"#);
     it.submit(create(1, GPU));
     created(&mut it, 1);
     it.wait(2_000);
@@ -124,7 +116,7 @@ fn who_needs_it_no_more_has_nobody_leave() {
 #[test]
 fn what_one_has_left_is_kept_until_the_call_of_another_has_ended() {
     let mut it = Harness::local(r#"{"CPU": 2, "GPU": 2}"#);
-    settle(&mut it, "B", r#"{"min_share": {"GPU": 2}}"#);
+    it.set_tenant("B", r#"{"min_share": {"GPU": 2}}"#);
     for at in 1..3 {
         it.submit(create(at, GPU));
         created(&mut it, at);
@@ -156,7 +148,7 @@ fn who_waits_for_something_else_has_nobody_leave() {
 #[test]
 fn who_has_come_to_its_minimum_during_the_call_keeps_its_actor() {
     let mut it = full_in_a_call();
-    settle(&mut it, "A", r#"{"min_share": {"GPU": 1}}"#);
+    it.set_tenant("A", r#"{"min_share": {"GPU": 1}}"#);
     assert_eq!(it.finish(2), ["t2 finished"]);
     assert_eq!(it.scheduler.stops(&task_id(1)), None);
 }
@@ -190,7 +182,7 @@ fn an_actor_that_dies_before_it_leaves_has_died() {
 #[test]
 fn who_has_no_checkpoints_stays() {
     let mut it = Harness::local(NODE);
-    settle(&mut it, "B", r#"{"min_share": {"GPU": 1}}"#);
+    it.set_tenant("B", r#"{"min_share": {"GPU": 1}}"#);
     it.submit(create(1, GPU).terms(|terms| terms.retries = 0));
     created(&mut it, 1);
     it.wait(5_000);
@@ -213,7 +205,7 @@ fn one_that_cannot_leave_goes_on_and_is_not_told_again() {
 fn the_cpu_of_actors_is_had_where_pauses_do_not_do() {
     let cpu = r#"{"CPU": 1}"#;
     let mut it = Harness::local(NODE);
-    settle(&mut it, "B", r#"{"min_share": {"CPU": 2}}"#);
+    it.set_tenant("B", r#"{"min_share": {"CPU": 2}}"#);
     it.submit(create(1, cpu));
     created(&mut it, 1);
     it.wait(5_000);
@@ -234,7 +226,7 @@ fn the_cpu_of_actors_is_had_where_pauses_do_not_do() {
 #[test]
 fn nobody_comes_below_its_minimum_by_it() {
     let mut it = full();
-    settle(&mut it, "A", r#"{"min_share": {"GPU": 1}}"#);
+    it.set_tenant("A", r#"{"min_share": {"GPU": 1}}"#);
     assert_eq!(it.submit(task(2, GPU).tenant("B")), NOTHING);
     assert_eq!(it.wait(60_000), NOTHING);
 }
@@ -261,7 +253,7 @@ fn what_was_stopped_at_another_node_counts_at_its_own() {
 fn an_actor_of_another_node_goes_back_to_that() {
     let mut it = Harness::local(NODE);
     it.peer(1, 1, "{}");
-    settle(&mut it, "B", r#"{"min_share": {"GPU": 1}}"#);
+    it.set_tenant("B", r#"{"min_share": {"GPU": 1}}"#);
     it.message(
         1,
         Message::Place {

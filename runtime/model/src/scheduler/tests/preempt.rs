@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::fairness::TenantConfig;
 use crate::random::Random;
 use crate::scheduler::preempt::{PATIENCE, RUN_MIN};
 
@@ -11,18 +10,10 @@ const ONE: &str = r#"{"CPU": 1}"#;
 const TWO: &str = r#"{"CPU": 2}"#;
 const NOTHING: [&str; 0] = [];
 
-fn settle(it: &mut Harness, tenant: &str, json: &str) -> Vec<String> {
-    let config: TenantConfig = serde_json::from_str(json).expect("settings");
-    it.event(Event::SetTenant {
-        tenant: tenant.parse().expect("a name"),
-        config: config.into(),
-    })
-}
-
 /// A node of two CPUs on which two tasks of A have run for long enough, and a third waits; and what B is due.
 fn full(of_b: &str) -> Harness {
     let mut it = Harness::local(TWO);
-    settle(&mut it, "B", of_b);
+    it.set_tenant("B", of_b);
     for at in 1..=3 {
         it.submit(task(at, ONE).tenant("A"));
     }
@@ -73,10 +64,10 @@ fn nothing_is_paused_before_it_has_run_for_a_while() {
 #[test]
 fn nobody_is_paused_whose_tenant_has_no_more_than_its_minimum() {
     let mut it = full(MIN);
-    settle(&mut it, "A", r#"{"min_share": {"CPU": 2}}"#);
+    it.set_tenant("A", r#"{"min_share": {"CPU": 2}}"#);
     assert_eq!(it.submit(task(4, ONE).tenant("B")), NOTHING);
     assert_eq!(it.wait(60_000), NOTHING);
-    settle(&mut it, "A", r#"{"min_share": {"CPU": 1}}"#);
+    it.set_tenant("A", r#"{"min_share": {"CPU": 1}}"#);
     assert_eq!(it.wait(10), ["pause t2"]);
     it.pause(2);
     // What B has by now is all that it is due.
@@ -156,7 +147,7 @@ fn nobody_waits_for_long_for_one_that_cannot_pause_now() {
 fn whole_cpus_come_free_where_parts_were_held() {
     let half = r#"{"CPU": "0.5"}"#;
     let mut it = Harness::local(TWO);
-    settle(&mut it, "B", MIN);
+    it.set_tenant("B", MIN);
     for at in 1..=4 {
         it.submit(task(at, half).tenant("A"));
         it.accept(at);
@@ -171,7 +162,7 @@ fn whole_cpus_come_free_where_parts_were_held() {
 #[test]
 fn who_has_waited_for_others_gets_its_cpu_again() {
     let mut it = Harness::local(ONE);
-    settle(&mut it, "B", MIN);
+    it.set_tenant("B", MIN);
     it.submit(task(1, ONE).tenant("B"));
     it.accept(1);
     it.block(1);
@@ -202,7 +193,7 @@ fn what_a_pause_does_not_free_is_not_taken() {
     let has = r#"{"CPU": 2, "memory": 2}"#;
     let asks = r#"{"CPU": 1, "memory": 1}"#;
     let mut it = Harness::local(has);
-    settle(&mut it, "B", r#"{"min_share": {"CPU": 1, "memory": 1}}"#);
+    it.set_tenant("B", r#"{"min_share": {"CPU": 1, "memory": 1}}"#);
     for at in 1..=2 {
         it.submit(task(at, asks).tenant("A"));
         it.accept(at);
@@ -217,7 +208,7 @@ fn what_a_pause_does_not_free_is_not_taken() {
 #[test]
 fn actors_keep_their_cpu() {
     let mut it = Harness::local(ONE);
-    settle(&mut it, "B", MIN);
+    it.set_tenant("B", MIN);
     let mut actor = task(1, ONE).tenant("A");
     actor.kind = TaskKind::Actor(actor_id(1));
     it.submit(actor);
@@ -230,7 +221,7 @@ fn actors_keep_their_cpu() {
 #[test]
 fn a_minimum_is_not_taken_from_what_is_part_of_it() {
     let mut it = Harness::local(TWO);
-    settle(&mut it, "org", r#"{"min_share": {"CPU": 4}}"#);
+    it.set_tenant("org", r#"{"min_share": {"CPU": 4}}"#);
     for at in 1..=2 {
         it.submit(task(at, ONE).tenant("org/x"));
         it.accept(at);
@@ -279,7 +270,7 @@ fn those_whom_no_pause_helps_do_not_hide_others() {
 fn who_has_come_to_its_quota_meanwhile_does_not_go_on() {
     let mut it = Harness::local(TWO);
     let due = r#"{"min_share": {"CPU": 2}, "quota": {"max": {"CPU": 2}}}"#;
-    settle(&mut it, "B", due);
+    it.set_tenant("B", due);
     it.submit(task(1, ONE).tenant("B"));
     it.accept(1);
     it.block(1);
@@ -323,7 +314,7 @@ fn of_many_tasks_that_run_it_is_looked_less_often_who_can_stop() {
         ..local_config()
     };
     let mut it = Harness::with(config, &[r#"{"memory": 1000}"#]);
-    settle(&mut it, "B", r#"{"min_share": {"memory": 1}}"#);
+    it.set_tenant("B", r#"{"min_share": {"memory": 1}}"#);
     let memory = r#"{"memory": 1}"#;
     for number in 0..1_000 {
         let mut spec = task(0, memory).tenant("A");
@@ -424,7 +415,7 @@ fn play(seed: u64) -> Vec<String> {
     let names = ["A", "B", "C"];
     for (tenant, min) in names.into_iter().zip([0, 1, 1 + random.below(2)]) {
         let json = format!(r#"{{"min_share": {{"CPU": {min}}}}}"#);
-        settle(&mut it, tenant, &json);
+        it.set_tenant(tenant, &json);
     }
     let mut loads: BTreeMap<u8, Load> = BTreeMap::new();
     let (mut said, mut pauses, mut work_ms) = (Vec::new(), 0, 0);

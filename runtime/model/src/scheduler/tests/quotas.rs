@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fairness::{Quota, TenantConfig, TenantName};
+use crate::fairness::TenantName;
 use crate::group::{GroupKind, GroupSpec};
 use crate::id::GroupId;
 
@@ -14,15 +14,7 @@ const ONE: &str = r#"{"CPU": 1}"#;
 
 impl Harness {
     fn quota(&mut self, tenant: &str, json: &str) -> Vec<String> {
-        let quota: Quota = serde_json::from_str(json).expect("a quota");
-        let config = TenantConfig {
-            quota,
-            ..TenantConfig::default()
-        };
-        self.event(Event::SetTenant {
-            tenant: tenant.parse().expect("a name"),
-            config: config.into(),
-        })
+        self.set_tenant(tenant, &format!("{{\"quota\": {json}}}"))
     }
 
     /// Node n1, which has nothing, says what a tenant uses there.

@@ -1,19 +1,14 @@
 //! Between tenants.
 
 use super::*;
-use crate::fairness::{Policy, TenantConfig};
+use crate::fairness::Policy;
 
 /// Submits tasks 0..20 of A and 100..120 of B in turns, on a node that something else fills, and
 /// returns how many of each run once it is free.
 fn shares(config: Config, settings: &[(&str, &str)], has: &str, asks: [&str; 2]) -> (usize, usize) {
     let mut it = Harness::with(config, &[has]);
     for (name, json) in settings {
-        let config: TenantConfig = serde_json::from_str(json).expect("settings");
-        let tenant = name.parse().expect("a name");
-        it.event(Event::SetTenant {
-            tenant,
-            config: config.into(),
-        });
+        it.set_tenant(name, json);
     }
     it.submit(task(250, has).tenant("filler"));
     for at in 0..20 {

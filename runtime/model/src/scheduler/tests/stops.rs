@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::fairness::TenantConfig;
 use crate::random::Random;
 use crate::resource::{Amount, ResourceName};
 use crate::scheduler::stops::RUN_MIN;
@@ -13,13 +12,6 @@ const ONE: &str = r#"{"CPU": 1, "memory": 1}"#;
 const TWO: &str = r#"{"CPU": 1, "memory": 2}"#;
 const NOTHING: [&str; 0] = [];
 
-fn settle(it: &mut Harness, tenant: &str, json: &str) {
-    let config: TenantConfig = serde_json::from_str(json).expect("settings");
-    let tenant = tenant.parse().expect("a name");
-    let config = config.into();
-    it.event(Event::SetTenant { tenant, config });
-}
-
 /// A task that may be tried again.
 fn again(at: u8, asks: &str) -> TaskSpec {
     task(at, asks).terms(|terms| terms.retries = 1)
@@ -28,7 +20,7 @@ fn again(at: u8, asks: &str) -> TaskSpec {
 /// A node whose memory two tasks of A have, of which the second has begun 500 ms after the first; B is guaranteed half of it.
 fn full() -> Harness {
     let mut it = Harness::local(NODE);
-    settle(&mut it, "B", r#"{"min_share": {"memory": 2}}"#);
+    it.set_tenant("B", r#"{"min_share": {"memory": 2}}"#);
     for at in 1..=2 {
         it.submit(again(at, TWO).tenant("A"));
         it.accept(at);
@@ -65,7 +57,7 @@ fn what_has_run_for_the_shortest_time_is_stopped_and_tried_again() {
 #[test]
 fn nothing_is_stopped_that_may_not_be_tried_again() {
     let mut it = Harness::local(NODE);
-    settle(&mut it, "B", r#"{"min_share": {"memory": 2}}"#);
+    it.set_tenant("B", r#"{"min_share": {"memory": 2}}"#);
     it.submit(task(1, r#"{"memory": 4}"#).tenant("A"));
     it.accept(1);
     it.wait(5_000);
@@ -76,7 +68,7 @@ fn nothing_is_stopped_that_may_not_be_tried_again() {
 #[test]
 fn it_runs_for_a_while_before_and_for_longer_each_time() {
     let mut it = Harness::local(NODE);
-    settle(&mut it, "B", r#"{"min_share": {"memory": 2}}"#);
+    it.set_tenant("B", r#"{"min_share": {"memory": 2}}"#);
     it.submit(again(1, r#"{"CPU": 1, "memory": 4}"#).tenant("A"));
     it.accept(1);
     let mut least = RUN_MIN.as_millis() as u64;
@@ -97,13 +89,13 @@ fn it_runs_for_a_while_before_and_for_longer_each_time() {
 #[test]
 fn nobody_comes_below_its_minimum() {
     let mut it = full();
-    settle(&mut it, "A", r#"{"min_share": {"memory": 3}}"#);
+    it.set_tenant("A", r#"{"min_share": {"memory": 3}}"#);
     assert_eq!(it.submit(task(3, ONE).tenant("B")), NOTHING);
     assert_eq!(it.wait(60_000), NOTHING);
     // Of nothing: what it holds besides counts too.
-    settle(&mut it, "A", r#"{"min_share": {"memory": 2, "CPU": 2}}"#);
+    it.set_tenant("A", r#"{"min_share": {"memory": 2, "CPU": 2}}"#);
     assert_eq!(it.wait(10), NOTHING);
-    settle(&mut it, "A", r#"{"min_share": {"memory": 2, "CPU": 1}}"#);
+    it.set_tenant("A", r#"{"min_share": {"memory": 2, "CPU": 1}}"#);
     assert_eq!(it.wait(10), ["preempt t2"]);
     it.preempted(2);
     it.accept(3);
@@ -115,7 +107,7 @@ fn nobody_comes_below_its_minimum() {
 #[test]
 fn who_is_not_guaranteed_it_waits() {
     let mut it = Harness::local(NODE);
-    settle(&mut it, "B", r#"{"min_share": {"CPU": 8}}"#);
+    it.set_tenant("B", r#"{"min_share": {"CPU": 8}}"#);
     for at in 1..=2 {
         it.submit(again(at, TWO).tenant("A"));
         it.accept(at);
@@ -128,7 +120,7 @@ fn who_is_not_guaranteed_it_waits() {
 #[test]
 fn several_stop_for_one_and_nobody_takes_what_the_first_has_left() {
     let mut it = Harness::local(NODE);
-    settle(&mut it, "B", r#"{"min_share": {"GPU": 2}}"#);
+    it.set_tenant("B", r#"{"min_share": {"GPU": 2}}"#);
     let half = r#"{"CPU": 1, "GPU": "0.5"}"#;
     for at in 1..=4 {
         it.submit(again(at, half).tenant("A"));
@@ -158,7 +150,7 @@ fn several_stop_for_one_and_nobody_takes_what_the_first_has_left() {
 #[test]
 fn a_paused_task_stops_where_its_memory_is_needed() {
     let mut it = Harness::local(r#"{"CPU": 1, "memory": 2}"#);
-    settle(&mut it, "B", r#"{"min_share": {"CPU": 1, "memory": 2}}"#);
+    it.set_tenant("B", r#"{"min_share": {"CPU": 1, "memory": 2}}"#);
     it.submit(again(1, r#"{"CPU": 1, "memory": 1}"#).tenant("A"));
     it.accept(1);
     it.wait(1_500);
@@ -175,7 +167,7 @@ fn a_paused_task_stops_where_its_memory_is_needed() {
 #[test]
 fn who_cannot_pause_in_time_is_stopped() {
     let mut it = Harness::local(r#"{"CPU": 1}"#);
-    settle(&mut it, "B", r#"{"min_share": {"CPU": 1}}"#);
+    it.set_tenant("B", r#"{"min_share": {"CPU": 1}}"#);
     it.submit(again(1, r#"{"CPU": 1}"#).tenant("A"));
     it.accept(1);
     it.wait(5_000);
@@ -233,7 +225,7 @@ fn what_fails_unasked_counts_as_a_retry() {
 fn a_task_of_another_node_goes_back_to_that() {
     let mut it = Harness::local(NODE);
     it.peer(1, 1, "{}");
-    settle(&mut it, "B", r#"{"min_share": {"memory": 2}}"#);
+    it.set_tenant("B", r#"{"min_share": {"memory": 2}}"#);
     let spec = again(1, r#"{"CPU": 1, "memory": 4}"#).tenant("A");
     // It was stopped twice there.
     let attempt = Attempt::new(0, 3);
@@ -262,7 +254,7 @@ fn who_may_opt_out_is_not_stopped() {
             .terms(|it| it.no_preempt = true)
     };
     let mut it = Harness::local(NODE);
-    settle(&mut it, "B", r#"{"min_share": {"CPU": 8, "memory": 2}}"#);
+    it.set_tenant("B", r#"{"min_share": {"CPU": 8, "memory": 2}}"#);
     let refused = it.submit(opts_out(1));
     assert!(
         refused[0]
@@ -270,7 +262,7 @@ fn who_may_opt_out_is_not_stopped() {
         "{refused:?}"
     );
     let allows = r#"{"quota": {"no_preempt": true}}"#;
-    settle(&mut it, "A", allows);
+    it.set_tenant("A", allows);
     for at in 1..=2 {
         it.submit(opts_out(at));
         it.accept(at);
@@ -280,7 +272,7 @@ fn who_may_opt_out_is_not_stopped() {
     assert_eq!(it.submit(task(4, r#"{"CPU": 8}"#).tenant("B")), NOTHING);
     assert_eq!(it.wait(60_000), NOTHING);
     // When it may not any more, it is like others.
-    settle(&mut it, "A", "{}");
+    it.set_tenant("A", "{}");
     assert_eq!(it.wait(10), ["preempt t2"]);
 }
 
